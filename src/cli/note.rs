@@ -1,0 +1,11 @@
+//! `workbench note`.
+
+use super::OutputArgs;
+use crate::error::{Error, Result};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+pub fn run(_args: Args, _out: &OutputArgs) -> Result<()> {
+    Err(Error::usage("`note` is not built yet"))
+}

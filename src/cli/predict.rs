@@ -1,0 +1,11 @@
+//! `workbench predict`.
+
+use super::OutputArgs;
+use crate::error::{Error, Result};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+pub fn run(_args: Args, _out: &OutputArgs) -> Result<()> {
+    Err(Error::usage("`predict` is not built yet"))
+}
