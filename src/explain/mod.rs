@@ -1,1 +1,3 @@
-//! See docs/architecture.md.
+//! Where a gap between prediction and measurement comes from.
+
+pub mod waterfall;

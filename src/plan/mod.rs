@@ -1,5 +1,8 @@
 //! The plan: an ordered list of nodes, each an op with a concrete shape. Predicted, run and explained from this one value.
 
+pub mod decode;
+pub mod model;
+
 use crate::op::{Bindings, DType, Init, OpResult, Shape};
 
 /// Index of a buffer in its plan.
@@ -76,6 +79,20 @@ impl Plan {
     /// Bytes of all arrays of a purpose.
     pub fn bytes(&self, purpose: Purpose) -> u64 {
         self.buffers.iter().filter(|b| b.purpose == purpose).map(PlanBuffer::bytes).sum()
+    }
+    /// Removes arrays that no node binds (scratch of nodes that were folded away); ids of the others must not be held
+    /// across this by position, so removal empties an array instead of shifting its neighbours.
+    pub fn drop_unused(&mut self) {
+        let mut used = vec![false; self.buffers.len()];
+        for (_, id, _) in self.nodes.iter().flat_map(|n| &n.bind) {
+            used[id.0] = true;
+        }
+        for (buffer, used) in self.buffers.iter_mut().zip(used) {
+            if !used {
+                buffer.len = 0;
+                buffer.init = Init::Zero;
+            }
+        }
     }
     /// The op bindings of a node, given the address of each plan buffer.
     pub fn bindings(&self, node: &Node, address: impl Fn(BufferId) -> u64) -> OpResult<Bindings> {
