@@ -1,1 +1,3 @@
-//! See docs/architecture.md.
+//! Runs plans on a device: the only place where kernels, launches and the profiler meet.
+
+pub mod fill;
