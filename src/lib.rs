@@ -18,4 +18,5 @@ pub mod report;
 pub mod roofline;
 pub mod run;
 pub mod stats;
+pub mod toolchain;
 pub mod units;

@@ -1,0 +1,203 @@
+//! Compiles one variant: source to PTX, PTX to one cubin for each chip, all joined in one fatbin, with the assembler's
+//! report. Unchanged inputs are never compiled again: outputs are kept under a key of everything that went in.
+//!
+//! Going through PTX in our own hands rather than through `nvcc -fatbin` gives the text that `workbench show` prints,
+//! treats a hand-written `.ptx` like a compiled one, and lets the paths of this machine be taken out of the line tables,
+//! so that the same sources give the same bytes anywhere.
+
+use crate::hash::Hash;
+use crate::op::Arch;
+use crate::ptxas::{self, Resources};
+use crate::sources::{self, Header, Unit};
+use crate::toolchain::Toolkit;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Flags of the front end, the same for every variant.
+pub const NVCC_FLAGS: &[&str] = &["--std=c++17", "-O3", "-lineinfo", "-I."];
+const PTXAS_FLAGS: &[&str] = &["-O3", "-v", "--generate-line-info", "--warn-on-spills"];
+
+/// The compilers, and where things are.
+pub struct Compiler {
+    pub toolkit: Toolkit,
+    pub version: String,
+    /// The folder `kernels/`, from which every compiler runs.
+    pub kernels: PathBuf,
+    /// The folder of kept outputs.
+    pub cache: PathBuf,
+    /// Compute capabilities to compile for (`WORKBENCH_ARCHS`), or all.
+    pub only: Option<Vec<u32>>,
+}
+
+/// What one variant became.
+pub struct Built {
+    /// Absent where no architecture of the variant is wanted.
+    pub fatbin: Option<PathBuf>,
+    /// The newest virtual architecture and its PTX.
+    pub ptx: Option<(String, PathBuf)>,
+    pub notes: Notes,
+    pub key: String,
+}
+
+/// What the compilers said, kept beside the outputs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Notes {
+    pub resources: Vec<Resources>,
+    pub warnings: Vec<String>,
+    pub ptx_arch: Option<String>,
+}
+
+/// Key of a variant's inputs: how it is compiled, its text and the text of each header it reaches.
+pub fn key(kernels: &Path, unit: &Unit, headers: &[Header], how: &[&str]) -> Result<String, String> {
+    let mut hash = Hash::new().field(&unit.name);
+    for part in how {
+        hash = hash.field(part);
+    }
+    let mut paths: Vec<&str> = headers.iter().map(|h| h.path.as_str()).filter(|p| !sources::host_only(p)).collect();
+    paths.push(&unit.file);
+    paths.sort_unstable();
+    paths.dedup();
+    for path in paths {
+        let text = std::fs::read(kernels.join(path)).map_err(|e| format!("cannot read kernels/{path}: {e}"))?;
+        hash = hash.field(path).field(text);
+    }
+    Ok(hash.hex())
+}
+
+/// A virtual architecture and the chips that its PTX is assembled for.
+fn targets(archs: &[Arch]) -> Vec<(&'static str, Vec<Arch>)> {
+    let of = |a: Arch| match a {
+        Arch::Sm80 | Arch::Sm86 | Arch::Sm89 => "80",
+        Arch::Sm90 => "90",
+        Arch::Sm90a => "90a",
+    };
+    let mut out: Vec<(&'static str, Vec<Arch>)> = Vec::new();
+    for &arch in archs {
+        match out.iter_mut().find(|(v, _)| *v == of(arch)) {
+            Some((_, list)) => list.push(arch),
+            None => out.push((of(arch), vec![arch])),
+        }
+    }
+    out
+}
+
+impl Compiler {
+    /// The variant's architectures that this build wants.
+    fn wanted(&self, unit: &Unit) -> Vec<Arch> {
+        unit.archs.iter().copied().filter(|a| self.only.as_ref().is_none_or(|o| o.contains(&a.number()))).collect()
+    }
+
+    /// Builds a variant, or takes it from the kept outputs.
+    pub fn build(&self, unit: &Unit, headers: &[Header]) -> Result<Built, String> {
+        let archs = self.wanted(unit);
+        let names: Vec<&str> = archs.iter().map(|a| a.name()).collect();
+        let (front, back, archs_text) = (NVCC_FLAGS.join(" "), PTXAS_FLAGS.join(" "), names.join(" "));
+        let key = key(&self.kernels, unit, headers, &[&self.version, &front, &back, &archs_text])?;
+        let keep = self.cache.join(format!("{}-{}", unit.name.replace('/', "_"), &key[..16]));
+        let fresh = !keep.join("notes.json").is_file();
+        if fresh {
+            // Built aside and renamed, so that an interrupted build leaves nothing that looks finished.
+            let work = keep.with_extension(format!("{}.part", std::process::id()));
+            std::fs::create_dir_all(&work).map_err(|e| format!("cannot make {}: {e}", work.display()))?;
+            let done = self.compile(unit, &archs, &work);
+            if done.is_ok() {
+                let _ = std::fs::remove_dir_all(&keep);
+                std::fs::rename(&work, &keep).map_err(|e| format!("cannot keep {}: {e}", keep.display()))?;
+            } else {
+                let _ = std::fs::remove_dir_all(&work);
+            }
+            done?;
+        }
+        let text = std::fs::read_to_string(keep.join("notes.json")).map_err(|e| e.to_string())?;
+        let notes: Notes = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", keep.display()))?;
+        let ptx = notes.ptx_arch.clone().map(|a| (a, keep.join("image.ptx")));
+        let fatbin = Some(keep.join("image.fatbin")).filter(|f| f.is_file());
+        Ok(Built { fatbin, ptx, notes, key })
+    }
+
+    fn compile(&self, unit: &Unit, archs: &[Arch], work: &Path) -> Result<(), String> {
+        let mut notes = Notes::default();
+        let mut join = Command::new(self.toolkit.tool("fatbinary"));
+        join.args(["-64", "--compress-all", "--create"]).arg(work.join("image.fatbin"));
+        for (virtual_arch, chips) in targets(archs) {
+            let ptx = work.join(format!("compute_{virtual_arch}.ptx"));
+            if unit.is_ptx() {
+                std::fs::copy(self.kernels.join(&unit.file), &ptx).map_err(|e| e.to_string())?;
+            } else {
+                let mut nvcc = Command::new(self.toolkit.tool("nvcc"));
+                nvcc.arg("-ptx").arg(format!("-arch=compute_{virtual_arch}")).args(NVCC_FLAGS);
+                let log = self.run(nvcc.arg("-o").arg(&ptx).arg(&unit.file), unit)?;
+                notes.warnings.extend(ptxas::warnings(&log));
+                self.take_machine_paths_out(&ptx)?;
+            }
+            for chip in &chips {
+                let cubin = work.join(format!("{}.cubin", chip.name()));
+                let mut assemble = Command::new(self.toolkit.tool("ptxas"));
+                assemble.arg(format!("-arch={}", chip.name())).args(PTXAS_FLAGS).arg("-o").arg(&cubin).arg(&ptx);
+                let log = self.run(&mut assemble, unit)?;
+                if let Some(line) = ptxas::fatal(&log) {
+                    return Err(format!("kernels/{} for {}: {line}", unit.file, chip.name()));
+                }
+                notes.warnings.extend(ptxas::warnings(&log));
+                let found = ptxas::parse(&log);
+                if found.is_empty() {
+                    return Err(format!("kernels/{}: ptxas reports no kernel for {}", unit.file, chip.name()));
+                }
+                notes.resources.extend(found);
+                let sm = &chip.name()["sm_".len()..];
+                join.arg(format!("--image3=kind=elf,sm={sm},file={}", cubin.display()));
+            }
+            notes.ptx_arch = Some(format!("compute_{virtual_arch}"));
+            std::fs::copy(&ptx, work.join("image.ptx")).map_err(|e| e.to_string())?;
+        }
+        // PTX goes along for chips newer than any listed; architecture-specific PTX would not load there.
+        if let Some(newest) = notes.ptx_arch.as_deref().and_then(|a| a.strip_prefix("compute_"))
+            && !newest.ends_with('a')
+        {
+            join.arg(format!("--image3=kind=ptx,sm={newest},file={}", work.join("image.ptx").display()));
+        }
+        if notes.ptx_arch.is_some() {
+            self.run(&mut join, unit)?;
+        }
+        for entry in std::fs::read_dir(work).map_err(|e| e.to_string())?.flatten() {
+            let name = entry.file_name();
+            if name.to_string_lossy().starts_with("compute_") || name.to_string_lossy().ends_with(".cubin") {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+        let text = serde_json::to_string_pretty(&notes).map_err(|e| e.to_string())?;
+        std::fs::write(work.join("notes.json"), text).map_err(|e| e.to_string())
+    }
+
+    /// Replaces absolute folders in the `.file` lines of a PTX file by `kernels/` and `cuda/include/`.
+    fn take_machine_paths_out(&self, ptx: &Path) -> Result<(), String> {
+        let text = std::fs::read_to_string(ptx).map_err(|e| e.to_string())?;
+        let own = format!("{}/", self.kernels.display());
+        let toolkit = format!("{}/", self.toolkit.root.display());
+        let mut out = String::with_capacity(text.len());
+        for line in text.lines() {
+            if line.trim_start().starts_with(".file") {
+                let line = line.replace(&own, "kernels/").replace(&toolkit, "cuda/").replace("bin/..//", "");
+                out.push_str(&line);
+            } else {
+                out.push_str(line);
+            }
+            out.push('\n');
+        }
+        std::fs::write(ptx, out).map_err(|e| e.to_string())
+    }
+
+    /// Runs a compiler in `kernels/` and returns all it said.
+    fn run(&self, command: &mut Command, unit: &Unit) -> Result<String, String> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let output =
+            command.current_dir(&self.kernels).output().map_err(|e| format!("cannot run {program}: {e}"))?;
+        let log = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if output.status.success() {
+            return Ok(log);
+        }
+        let args: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+        Err(format!("kernels/{} does not compile\n  {program} {}\n{log}", unit.file, args.join(" ")))
+    }
+}
