@@ -46,14 +46,14 @@ fn build() -> Result<(), String> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("run by cargo only")?);
     let kernels = project.join("kernels");
     // `src` is watched so that the dirty mark below is true whenever the library is rebuilt.
-    for watched in ["build.rs", "build", "kernels", "src", "Cargo.toml"] {
+    // `cargo xtask toolchain` touches its list when the wheels arrive.
+    for watched in ["build.rs", "build", "kernels", "src", "Cargo.toml", "toolchain/wheels.txt"] {
         println!("cargo::rerun-if-changed={watched}");
     }
     for name in ["WORKBENCH_NVCC", "WORKBENCH_ARCHS", "WORKBENCH_REQUIRE_NVCC", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"]
     {
         println!("cargo::rerun-if-env-changed={name}");
     }
-    println!("cargo::rerun-if-changed={}", project.join(toolchain::WHEELS).join("bin").display());
 
     let units = sources::units(&kernels)?;
     let compiler = compiler(&project, &kernels, &out)?;
@@ -83,9 +83,14 @@ fn compiler(project: &Path, kernels: &Path, out: &Path) -> Result<Option<Compile
     let required = std::env::var("WORKBENCH_REQUIRE_NVCC").is_ok_and(|v| !v.is_empty() && v != "0");
     let Some(toolkit) = toolchain::find("nvcc", project)? else {
         if required {
-            return Err("WORKBENCH_REQUIRE_NVCC is set and there is no nvcc: run `cargo xtask toolchain`, or set CUDA_HOME".into());
+            return Err(
+                "WORKBENCH_REQUIRE_NVCC is set and there is no nvcc: run `cargo xtask toolchain`, or set CUDA_HOME"
+                    .into(),
+            );
         }
-        println!("cargo::warning=no nvcc: kernels are embedded as source and compile at run time; `cargo xtask toolchain` brings nvcc");
+        println!(
+            "cargo::warning=no nvcc: kernels are embedded as source and compile at run time; `cargo xtask toolchain` brings nvcc"
+        );
         return Ok(None);
     };
     let version = toolchain::version(&toolkit.tool("nvcc"))?;

@@ -65,18 +65,18 @@ pub fn key(kernels: &Path, unit: &Unit, headers: &[Header], how: &[&str]) -> Res
     Ok(hash.hex())
 }
 
-/// A virtual architecture and the chips that its PTX is assembled for.
-fn targets(archs: &[Arch]) -> Vec<(&'static str, Vec<Arch>)> {
-    let of = |a: Arch| match a {
-        Arch::Sm80 | Arch::Sm86 | Arch::Sm89 => "80",
-        Arch::Sm90 => "90",
-        Arch::Sm90a => "90a",
-    };
-    let mut out: Vec<(&'static str, Vec<Arch>)> = Vec::new();
+/// Virtual architectures, each with the chips that its PTX is assembled for; hand-written PTX has only its own.
+fn targets(archs: &[Arch], hand_written: Option<&str>) -> Vec<(String, Vec<Arch>)> {
+    let mut out: Vec<(String, Vec<Arch>)> = Vec::new();
     for &arch in archs {
-        match out.iter_mut().find(|(v, _)| *v == of(arch)) {
+        let of = hand_written.unwrap_or(match arch {
+            Arch::Sm80 | Arch::Sm86 | Arch::Sm89 => "80",
+            Arch::Sm90 => "90",
+            Arch::Sm90a => "90a",
+        });
+        match out.iter_mut().find(|(v, _)| v == of) {
             Some((_, list)) => list.push(arch),
-            None => out.push((of(arch), vec![arch])),
+            None => out.push((of.to_string(), vec![arch])),
         }
     }
     out
@@ -120,7 +120,8 @@ impl Compiler {
         let mut notes = Notes::default();
         let mut join = Command::new(self.toolkit.tool("fatbinary"));
         join.args(["-64", "--compress-all", "--create"]).arg(work.join("image.fatbin"));
-        for (virtual_arch, chips) in targets(archs) {
+        let hand_written = if unit.is_ptx() { Some(self.ptx_target(unit)?) } else { None };
+        for (virtual_arch, chips) in targets(archs, hand_written.as_deref()) {
             let ptx = work.join(format!("compute_{virtual_arch}.ptx"));
             if unit.is_ptx() {
                 std::fs::copy(self.kernels.join(&unit.file), &ptx).map_err(|e| e.to_string())?;
@@ -157,6 +158,7 @@ impl Compiler {
         {
             join.arg(format!("--image3=kind=ptx,sm={newest},file={}", work.join("image.ptx").display()));
         }
+        notes.warnings.dedup();
         if notes.ptx_arch.is_some() {
             self.run(&mut join, unit)?;
         }
@@ -168,6 +170,14 @@ impl Compiler {
         }
         let text = serde_json::to_string_pretty(&notes).map_err(|e| e.to_string())?;
         std::fs::write(work.join("notes.json"), text).map_err(|e| e.to_string())
+    }
+
+    /// The number after `.target sm_` in a hand-written file.
+    fn ptx_target(&self, unit: &Unit) -> Result<String, String> {
+        let text = std::fs::read_to_string(self.kernels.join(&unit.file)).map_err(|e| e.to_string())?;
+        let target = text.lines().find_map(|l| l.trim().strip_prefix(".target")?.trim().strip_prefix("sm_"));
+        let target = target.ok_or_else(|| format!("kernels/{} has no line `.target sm_…`", unit.file))?;
+        Ok(target.chars().take_while(char::is_ascii_alphanumeric).collect())
     }
 
     /// Replaces absolute folders in the `.file` lines of a PTX file by `kernels/` and `cuda/include/`.
@@ -191,8 +201,7 @@ impl Compiler {
     /// Runs a compiler in `kernels/` and returns all it said.
     fn run(&self, command: &mut Command, unit: &Unit) -> Result<String, String> {
         let program = command.get_program().to_string_lossy().into_owned();
-        let output =
-            command.current_dir(&self.kernels).output().map_err(|e| format!("cannot run {program}: {e}"))?;
+        let output = command.current_dir(&self.kernels).output().map_err(|e| format!("cannot run {program}: {e}"))?;
         let log = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if output.status.success() {
             return Ok(log);

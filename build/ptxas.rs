@@ -25,7 +25,7 @@ pub fn fatal(log: &str) -> Option<&str> {
 
 /// Other warnings, to be passed on.
 pub fn warnings(log: &str) -> Vec<String> {
-    log.lines().filter(|l| l.contains("warning")).map(|l| l.trim().to_string()).collect()
+    log.lines().filter(|l| l.contains("warning") && !l.starts_with("Remark")).map(|l| l.trim().to_string()).collect()
 }
 
 /// Kernels in the order of the log.

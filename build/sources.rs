@@ -92,10 +92,8 @@ pub fn headers(root: &Path, file: &str) -> Result<Vec<Header>, String> {
         let text = std::fs::read_to_string(root.join(&file)).map_err(|e| format!("cannot read kernels/{file}: {e}"))?;
         let folder = Path::new(&file).parent().unwrap_or(Path::new(""));
         for include in text.lines().filter_map(quoted_include) {
-            let Some(path) = [folder.join(include), PathBuf::from(include)]
-                .iter()
-                .map(|p| tidy(p))
-                .find(|p| root.join(p).is_file())
+            let Some(path) =
+                [folder.join(include), PathBuf::from(include)].iter().map(|p| tidy(p)).find(|p| root.join(p).is_file())
             else {
                 continue; // A system header in quotes, or one that another compiler's branch would include.
             };
