@@ -1,0 +1,144 @@
+//! Why a device was idle, in a closed set of words, and why the second-best word lost.
+
+use serde::{Deserialize, Serialize};
+
+/// Cause of one idle piece. The rules are in `docs/ledger.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The next operation's launch call had not begun; its thread was in no CUDA call.
+    HostCode,
+    /// The same, the thread was inside another CUDA call.
+    HostInApi,
+    /// The same, the thread was inside a synchronising call.
+    HostBlockedInSync,
+    /// Inside the launch call itself.
+    LaunchCall,
+    /// Submitted while the device was idle; nothing to wait for.
+    LaunchLatency,
+    /// Submitted before the previous operation ended: the hardware's own back-to-back gap, up to the measured floor.
+    DispatchFloor,
+    /// What exceeds that floor.
+    DispatchExcess,
+    /// Inside the graph launch call, before its first node.
+    GraphLaunchCall,
+    /// The graph is submitted, its first node has not started.
+    GraphLaunchLatency,
+    /// Between nodes of one graph launch, up to the measured floor.
+    GraphNode,
+    /// What exceeds that floor.
+    GraphNodeExcess,
+    /// Held by an event of another stream.
+    EventWait,
+    /// Submitted, its own stream free, no event recorded; it began only after work elsewhere had ended.
+    OtherStream,
+    /// Inside one of the profiler's own overhead records.
+    Profiler,
+    /// Unknown: the next operation has no launch record, though others have.
+    NoLaunchRecord,
+    /// Unknown: the capture holds no API calls at all.
+    NoApiRecords,
+    /// Unknown: this graph launch has fewer records than another launch of the same graph.
+    GraphUnderRecorded,
+    /// Unknown: the launch is recorded after its operation had started.
+    LaunchAfterStart,
+    /// Unknown: no operation follows in the capture and no thread is known to have launched the last one.
+    NothingFollows,
+}
+
+impl Cause {
+    /// The text of a line; for the causes that name a call, the call follows it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::HostCode => "host code",
+            Self::HostInApi => "host in API",
+            Self::HostBlockedInSync => "host blocked in sync",
+            Self::LaunchCall => "launch call",
+            Self::LaunchLatency => "launch latency",
+            Self::DispatchFloor => "dispatch floor",
+            Self::DispatchExcess => "dispatch excess",
+            Self::GraphLaunchCall => "graph launch call",
+            Self::GraphLaunchLatency => "graph launch latency",
+            Self::GraphNode => "graph node",
+            Self::GraphNodeExcess => "graph node excess",
+            Self::EventWait => "event wait",
+            Self::OtherStream => "other stream",
+            Self::Profiler => "profiler",
+            Self::NoLaunchRecord => "launch outside capture",
+            Self::NoApiRecords => "no API calls in the capture",
+            Self::GraphUnderRecorded => "graph under-recorded",
+            Self::LaunchAfterStart => "launch recorded after its operation",
+            Self::NothingFollows => "nothing follows in the capture",
+        }
+    }
+    /// Whether the capture cannot say.
+    pub const fn is_unknown(self) -> bool {
+        matches!(
+            self,
+            Self::NoLaunchRecord
+                | Self::NoApiRecords
+                | Self::GraphUnderRecorded
+                | Self::LaunchAfterStart
+                | Self::NothingFollows
+        )
+    }
+    /// Whether the host had not handed the work over yet, so that an earlier host would have closed the gap.
+    pub const fn is_host(self) -> bool {
+        matches!(
+            self,
+            Self::HostCode
+                | Self::HostInApi
+                | Self::HostBlockedInSync
+                | Self::LaunchCall
+                | Self::LaunchLatency
+                | Self::GraphLaunchCall
+                | Self::GraphLaunchLatency
+                | Self::Profiler
+        )
+    }
+    /// Whether the line's name ends in the call's name.
+    pub const fn names_call(self) -> bool {
+        matches!(self, Self::HostInApi | Self::HostBlockedInSync | Self::Profiler)
+    }
+}
+
+/// Why the runner-up lost; the text takes a margin in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    NotLaunched,
+    InsideCall,
+    CallRunning,
+    SubmittedIdle,
+    SubmittedBefore,
+    WithinFloor,
+    SameStream,
+    EventHeld,
+    EventReached,
+    NoEvent,
+    SameGraph,
+    Covered,
+    NoRecord,
+}
+
+impl Why {
+    pub fn text(self, margin: i64) -> String {
+        match self {
+            Self::NotLaunched => format!("the next launch call began {margin} ns after the device went idle"),
+            Self::InsideCall => "the thread was inside that call throughout".into(),
+            Self::CallRunning => "the launch call had not returned".into(),
+            Self::SubmittedIdle => format!("the launch call returned {margin} ns after the device went idle"),
+            Self::SubmittedBefore => format!("the launch call had returned {margin} ns before the device went idle"),
+            Self::WithinFloor => format!("it lies within the measured floor of {margin} ns"),
+            Self::SameStream => {
+                "the previous operation of its own stream ended last, so no other stream held it".into()
+            }
+            Self::EventHeld => format!("its own stream had been free for {margin} ns when the event was reached"),
+            Self::EventReached => "the event that its stream waited for had been reached before".into(),
+            Self::NoEvent => "no event wait is recorded on its stream since that stream's previous operation".into(),
+            Self::SameGraph => "both operations are nodes of one graph launch, submitted at once".into(),
+            Self::Covered => "a profiler overhead record covers it".into(),
+            Self::NoRecord => "the capture has no record that places the host".into(),
+        }
+    }
+}

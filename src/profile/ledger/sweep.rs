@@ -1,0 +1,422 @@
+//! The sweep: one pass over the operations of a window, device-wide, that puts every nanosecond on a line.
+
+use super::cause::Cause;
+use super::classify::Found;
+use super::fast::FastMap;
+use super::index::Accountant;
+use super::types::{Detail, Evidence, Ledger, Line, LineKind, NONE, Piece, RecordKind, RecordRef, RunnerUp, Segment};
+use crate::error::{Error, Result};
+use crate::profile::trace::{Name, Work};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// More operations than this at once share one line: naming them all would help nobody.
+const NAMED: usize = 8;
+
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Operation(Work, Name),
+    Class(String),
+    Overlap([u32; NAMED]),
+    Crowd,
+    Idle(LineKind, Cause, Option<Name>),
+}
+
+/// A line while it is summed.
+struct Open {
+    line: Line,
+    worst: Vec<Piece>,
+    /// Host-caused idle time of the window before this line's first piece.
+    host_before: i64,
+}
+
+struct Sweep<'a, 't> {
+    a: &'a Accountant<'t>,
+    t0: i64,
+    t1: i64,
+    open: Vec<Open>,
+    by_key: FastMap<Key, u32>,
+    segments: Vec<Segment>,
+    pieces: Vec<Piece>,
+    found: Vec<Found>,
+    /// Line and operation of the last stretch, so that a stretch that goes on is not counted twice.
+    latest: (u32, u32),
+    operations: u64,
+    duration: i64,
+    busy: i64,
+    host: i64,
+}
+
+/// Accounts `[t0, t1)`.
+pub(super) fn window(a: &Accountant<'_>, t0: i64, t1: i64) -> Result<Ledger> {
+    let window_ns = t1.checked_sub(t0).filter(|w| *w >= 0).ok_or_else(|| {
+        Error::usage(format!("the window [{t0}, {t1}) ends before it begins"))
+            .try_next("`workbench gaps FILE` without a window accounts the whole capture")
+    })?;
+    let mut sweep = Sweep {
+        a,
+        t0,
+        t1,
+        open: Vec::new(),
+        by_key: FastMap::default(),
+        segments: Vec::new(),
+        pieces: Vec::new(),
+        found: Vec::new(),
+        latest: (NONE, NONE),
+        operations: 0,
+        duration: 0,
+        busy: 0,
+        host: 0,
+    };
+    sweep.run();
+    let ledger = sweep.close(window_ns);
+    ledger.verify()?;
+    Ok(ledger)
+}
+
+impl Sweep<'_, '_> {
+    fn run(&mut self) {
+        let n = self.a.order.len() as u32;
+        let positions: usize = self.a.order.len();
+        // First position that can matter: it begins in the window, or something up to it ends in the window.
+        let mut next =
+            partition(positions, |p| self.a.op(p).start < self.t0 && self.a.op(self.a.last[p as usize]).end <= self.t0);
+        let mut running: BinaryHeap<Reverse<(i64, u32, u32)>> = BinaryHeap::new();
+        let mut t = self.t0;
+        while t < self.t1 {
+            while next < n && self.a.op(next).start <= t {
+                self.admit(next, t, &mut running);
+                next += 1;
+            }
+            while running.peek().is_some_and(|Reverse((end, ..))| *end <= t) {
+                running.pop();
+            }
+            let upcoming = if next < n { self.a.op(next).start.min(self.t1) } else { self.t1 };
+            match running.peek() {
+                None => {
+                    self.idle(t, upcoming, next, n);
+                    t = upcoming;
+                }
+                Some(&Reverse((end, position, line))) => {
+                    let until = end.min(upcoming);
+                    let line = if running.len() == 1 { line } else { self.overlap(&running) };
+                    self.busy(t, until, line, position);
+                    t = until;
+                }
+            }
+        }
+    }
+
+    /// Takes in an operation that begins at or before `t`.
+    fn admit(&mut self, position: u32, t: i64, running: &mut BinaryHeap<Reverse<(i64, u32, u32)>>) {
+        let op = self.a.op(position);
+        if op.start < self.t0 && op.end <= self.t0 {
+            return;
+        }
+        let line = self.operation_line(position);
+        let inside = op.end.min(self.t1).saturating_sub(op.start.max(self.t0));
+        let label = self.a.options.labels.get(self.a.order[position as usize]);
+        let sum = &mut self.open[line as usize].line;
+        sum.duration_ns = sum.duration_ns.saturating_add(inside);
+        self.duration = self.duration.saturating_add(inside);
+        if op.start >= self.t0 {
+            sum.count += 1;
+            self.operations += 1;
+            let add = |to: &mut Option<i64>, v: Option<i64>| {
+                if let Some(v) = v {
+                    *to = Some(to.unwrap_or(0).saturating_add(v));
+                }
+            };
+            add(&mut sum.floor_ns, label.and_then(|l| l.floor_ns));
+            add(&mut sum.predicted_ns, label.and_then(|l| l.predicted_ns));
+        }
+        if op.end > t {
+            running.push(Reverse((op.end, position, line)));
+        }
+    }
+
+    fn operation_line(&mut self, position: u32) -> u32 {
+        let op = self.a.op(position);
+        let label = self.a.options.labels.get(self.a.order[position as usize]);
+        let key = match label {
+            Some(label) => Key::Class(label.class.clone()),
+            None if matches!(op.work, Work::Kernel | Work::Graph) => Key::Operation(op.work, op.name),
+            // Names of copies vary by tool; the kind is what matters.
+            None => Key::Operation(op.work, Name(0)),
+        };
+        let names = &self.a.trace.names;
+        self.line(key, || {
+            let text = names.text(op.name);
+            let text = if text.is_empty() { "(unnamed)" } else { text };
+            match (label, op.work) {
+                (Some(label), Work::Memcpy(_)) => (LineKind::Memcpy, label.class.clone()),
+                (Some(label), Work::Memset) => (LineKind::Memset, label.class.clone()),
+                (Some(label), _) => (LineKind::Kernel, label.class.clone()),
+                (None, Work::Memcpy(kind)) => (LineKind::Memcpy, format!("{kind:?}")),
+                (None, Work::Memset) => (LineKind::Memset, "memset".into()),
+                (None, Work::Graph) => (LineKind::Kernel, format!("whole graph {text}")),
+                (None, Work::Kernel) => (LineKind::Kernel, text.into()),
+            }
+        })
+    }
+
+    /// The line of several operations at once, whatever streams they are on.
+    fn overlap(&mut self, running: &BinaryHeap<Reverse<(i64, u32, u32)>>) -> u32 {
+        if running.len() > NAMED {
+            return self.line(Key::Crowd, || (LineKind::Overlap, format!("more than {NAMED} operations")));
+        }
+        let mut lines = [NONE; NAMED];
+        for (slot, Reverse((_, _, line))) in lines.iter_mut().zip(running) {
+            *slot = *line;
+        }
+        lines[..running.len()].sort_unstable();
+        if let Some(&have) = self.by_key.get(&Key::Overlap(lines)) {
+            return have;
+        }
+        let mut names: Vec<&str> =
+            lines.iter().filter(|l| **l != NONE).map(|l| self.open[*l as usize].line.name.as_str()).collect();
+        names.sort_unstable();
+        let text = names.join(" ∥ ");
+        self.line(Key::Overlap(lines), || (LineKind::Overlap, text))
+    }
+
+    fn line(&mut self, key: Key, make: impl FnOnce() -> (LineKind, String)) -> u32 {
+        let host_before = self.host;
+        *self.by_key.entry(key).or_insert_with(|| {
+            let (kind, name) = make();
+            self.open.push(Open {
+                line: Line {
+                    kind,
+                    name,
+                    count: 0,
+                    ns: 0,
+                    floor_ns: None,
+                    predicted_ns: None,
+                    duration_ns: 0,
+                    cause: None,
+                    below_clock_ns: 0,
+                    without_ns: None,
+                    at_least_ns: None,
+                    evidence: Vec::new(),
+                },
+                worst: Vec::new(),
+                host_before,
+            });
+            self.open.len() as u32 - 1
+        })
+    }
+
+    fn busy(&mut self, start: i64, end: i64, line: u32, position: u32) {
+        let entry = &mut self.open[line as usize].line;
+        entry.ns += end - start;
+        self.busy += end - start;
+        let overlap = entry.kind == LineKind::Overlap;
+        let operation = self.a.order[position as usize];
+        let goes_on = self.latest.0 == line && (overlap || self.latest.1 == operation);
+        if overlap && !goes_on {
+            entry.count += 1;
+        }
+        self.latest = (line, operation);
+        if self.a.options.detail == Detail::Segments {
+            match self.segments.last_mut() {
+                Some(last) if goes_on && last.end == start => last.end = end,
+                _ => self.segments.push(Segment { start, end, line, operation, piece: NONE }),
+            }
+        }
+    }
+
+    /// Books the idle stretch `[from, until)` before position `next`.
+    fn idle(&mut self, from: i64, until: i64, next: u32, n: u32) {
+        let a = self.a;
+        // The cause is found on the whole gap, also where the window cuts it: two halves must add up to the whole.
+        let previous = if next == 0 { NONE } else { a.last[next as usize - 1] };
+        let g0 = if previous == NONE { from } else { a.op(previous).end.min(from) };
+        let (next, g1) = if next < n { (next, a.op(next).start) } else { (NONE, self.t1) };
+        let index = |p: u32| if p == NONE { NONE } else { a.order[p as usize] };
+        let place = match (g0 <= self.t0, g1 >= self.t1) {
+            (true, false) => LineKind::Head,
+            (false, true) => LineKind::Tail,
+            _ => LineKind::Gap,
+        };
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        a.classify(previous, next, g0, g1, &mut found);
+        for f in &found {
+            let (start, end) = (f.start.max(from), f.end.min(until));
+            if start < end {
+                let launch = if next == NONE { NONE } else { a.launch[next as usize] };
+                self.piece(place, (start, end), f, (index(previous), index(next), launch));
+            }
+        }
+        self.found = found;
+        self.latest = (NONE, NONE);
+    }
+
+    fn piece(&mut self, place: LineKind, (start, end): (i64, i64), f: &Found, around: (u32, u32, u32)) {
+        let kind = if f.cause.is_unknown() { LineKind::Unknown } else { place };
+        let names = &self.a.trace.names;
+        let named = f.name.filter(|_| f.cause.names_call());
+        let line = self.line(Key::Idle(kind, f.cause, named), || {
+            let name = named.map_or(String::new(), |n| format!(" {}", names.text(n)));
+            (kind, format!("{}{name}", f.cause.text()))
+        });
+        let (previous, next, launch) = around;
+        let piece = Piece {
+            start,
+            end,
+            line,
+            cause: f.cause,
+            previous,
+            next,
+            launch,
+            record: f.record,
+            runner_up: f.runner_up,
+            why: f.why,
+            margin: f.margin,
+        };
+        let ns = end - start;
+        let clock = self.a.clock();
+        let worst = self.a.options.worst;
+        let open = &mut self.open[line as usize];
+        open.line.cause = Some(f.cause);
+        open.line.count += 1;
+        open.line.ns += ns;
+        if ns < 2 * clock {
+            open.line.below_clock_ns += ns;
+        }
+        if f.cause.is_host() {
+            self.host += ns;
+        }
+        let at = open.worst.partition_point(|w| w.end - w.start >= ns);
+        if at < worst {
+            open.worst.truncate(worst - 1);
+            open.worst.insert(at, piece);
+        }
+        if self.a.options.detail == Detail::Segments {
+            let piece_index = self.pieces.len() as u32;
+            self.pieces.push(piece);
+            self.segments.push(Segment { start, end, line, operation: NONE, piece: piece_index });
+        }
+    }
+
+    fn close(mut self, window_ns: i64) -> Ledger {
+        for open in &mut self.open {
+            let line = &mut open.line;
+            let Some(cause) = line.cause.filter(|c| !c.is_unknown()) else { continue };
+            line.without_ns = Some(window_ns - line.ns);
+            // A host that runs earlier may close every later gap that waited for the host; a device-side gap that
+            // closes makes nothing else shorter.
+            let most = if cause.is_host() { self.host - open.host_before } else { line.ns };
+            line.at_least_ns = Some(window_ns - most);
+        }
+        let mut order: Vec<u32> = (0..self.open.len() as u32).collect();
+        order.sort_by(|&x, &y| {
+            let rank = |i: u32| {
+                let l = &self.open[i as usize].line;
+                (!l.kind.is_busy(), Reverse(l.ns), l.kind, l.name.clone())
+            };
+            rank(x).cmp(&rank(y))
+        });
+        let mut to = vec![0; order.len()];
+        for (new, &old) in order.iter().enumerate() {
+            to[old as usize] = new as u32;
+        }
+        for s in &mut self.segments {
+            s.line = to[s.line as usize];
+        }
+        for p in &mut self.pieces {
+            p.line = to[p.line as usize];
+        }
+        let clock_ns = self.a.clock();
+        let notes = self.notes();
+        let mut open: Vec<Option<Open>> = self.open.into_iter().map(Some).collect();
+        let mut lines = Vec::with_capacity(open.len());
+        for old in order {
+            if let Some(mut o) = open[old as usize].take() {
+                o.line.evidence = o.worst.iter().map(|p| evidence(self.a, p, clock_ns)).collect();
+                lines.push(o.line);
+            }
+        }
+        let sum: i64 = lines.iter().map(|l| l.ns).sum();
+        Ledger {
+            device: self.a.device,
+            t0: self.t0,
+            t1: self.t1,
+            window_ns,
+            residual_ns: window_ns - sum,
+            operations: self.operations,
+            busy_ns: self.busy,
+            duration_ns: self.duration,
+            clock_ns,
+            floors: self.a.options.floors.clone(),
+            lines,
+            notes,
+            segments: self.segments,
+            pieces: self.pieces,
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.a.untimed > 0 {
+            notes.push(format!(
+                "{} operations of this device carry no usable times and are on no line; when they ran is not known",
+                self.a.untimed
+            ));
+        }
+        if let Some((got, expected)) = self.a.under_recorded.values().min() {
+            notes.push(format!(
+                "{} graph launches have fewer records than another launch of the same graph ({got} of {expected} at \
+                 worst); idle time in and after them is unknown, not idle",
+                self.a.under_recorded.len()
+            ));
+        }
+        notes
+    }
+}
+
+/// First of `0..n` for which a predicate that holds up to some point no longer does.
+fn partition(n: usize, holds: impl Fn(u32) -> bool) -> u32 {
+    let (mut low, mut high) = (0, n);
+    while low < high {
+        let mid = low + (high - low) / 2;
+        if holds(mid as u32) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    low as u32
+}
+
+/// A piece with the names of its records.
+pub(super) fn evidence(a: &Accountant<'_>, p: &Piece, clock: i64) -> Evidence {
+    let trace = a.trace;
+    let mut records = Vec::new();
+    let mut push = |role: &str, record: RecordKind, index: u32| {
+        let name = match record {
+            RecordKind::Operation => trace.operations.get(index as usize).map(|o| o.name),
+            RecordKind::Call => trace.calls.get(index as usize).map(|c| c.name),
+            RecordKind::Overhead => trace.overheads.get(index as usize).map(|o| o.name),
+            RecordKind::Sync => trace.syncs.get(index as usize).map(|_| Name(NONE)),
+        };
+        if let Some(name) = name {
+            records.push(RecordRef { role: role.into(), record, index, name: trace.names.text(name).into() });
+        }
+    };
+    push("previous", RecordKind::Operation, p.previous);
+    push("next", RecordKind::Operation, p.next);
+    push("launch", RecordKind::Call, p.launch);
+    match p.cause {
+        Cause::Profiler => push("inside", RecordKind::Overhead, p.record),
+        Cause::HostInApi | Cause::HostBlockedInSync => push("inside", RecordKind::Call, p.record),
+        _ => push("event wait", RecordKind::Sync, p.record),
+    }
+    Evidence {
+        start_ns: p.start,
+        ns: p.end - p.start,
+        records,
+        runner_up: RunnerUp { cause: p.runner_up, why: p.why.text(p.margin) },
+        below_clock: p.end - p.start < 2 * clock,
+    }
+}
