@@ -1,0 +1,84 @@
+//! CUDA libraries that are optional at run time (NVRTC, cuBLASLt): found where people really have them.
+//!
+//! The bindings ask the dynamic loader for a bare name. A library already loaded under that name satisfies it, so
+//! opening a wheel's copy by its full path first is enough; nothing has to be exported before the program starts.
+
+use std::path::{Path, PathBuf};
+
+/// Folders that may hold CUDA's libraries, most explicit first.
+pub fn folders() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    for variable in ["WORKBENCH_CUDA", "CUDA_HOME", "CUDA_PATH"] {
+        if let Some(root) = std::env::var_os(variable).map(PathBuf::from) {
+            found.extend([root.join("lib64"), root.join("lib"), root.join("targets/x86_64-linux/lib")]);
+        }
+    }
+    let mut pythons: Vec<PathBuf> = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from).into_iter().collect();
+    if let Some(path) = std::env::var_os("PATH") {
+        pythons.extend(
+            std::env::split_paths(&path)
+                .filter(|bin| bin.join("python3").exists())
+                .filter_map(|bin| bin.parent().map(Path::to_path_buf)),
+        );
+    }
+    for root in pythons {
+        for python in children(&root.join("lib")).filter(|p| name(p).starts_with("python3")) {
+            for packages in ["site-packages", "dist-packages"] {
+                for component in children(&python.join(packages).join("nvidia")) {
+                    found.push(component.join("lib"));
+                }
+            }
+        }
+    }
+    if let Ok(program) = std::env::current_exe() {
+        // A bundle or a build tree with the pinned wheels beside it.
+        found.extend(program.ancestors().skip(1).take(4).map(|p| p.join("toolchain/nvidia/cu13/lib")));
+    }
+    found.extend(["/usr/local/cuda/lib64", "/usr/local/cuda/lib"].map(PathBuf::from));
+    found.retain(|p| p.is_dir());
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|p| seen.insert(p.clone()));
+    found
+}
+
+/// Include folders of the same installations, for NVRTC.
+pub fn includes() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = folders().iter().filter_map(|p| Some(p.parent()?.join("include"))).collect();
+    found.retain(|p| p.join("cuda.h").exists());
+    found.dedup();
+    found
+}
+
+/// Makes `stem` (`nvrtc`, `cublasLt`) loadable by its bare name if any folder holds a copy; `loads` asks the bindings.
+pub fn available(stem: &str, loads: impl Fn() -> bool) -> bool {
+    if loads() {
+        return true;
+    }
+    for folder in folders() {
+        let prefix = format!("lib{stem}.so");
+        let candidates = children(&folder).filter(|p| {
+            name(p).strip_prefix(&prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        });
+        for file in candidates {
+            // SAFETY: loading a CUDA library runs its initialisers, as the bindings themselves would.
+            if let Ok(library) = unsafe { libloading::Library::new(&file) } {
+                std::mem::forget(library); // it must stay for the bindings to find it by name
+                if loads() {
+                    return true;
+                }
+            }
+        }
+    }
+    false
+}
+
+fn children(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(folder).into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();
+    entries.sort();
+    entries.into_iter()
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}
