@@ -1,14 +1,30 @@
 //! The one registry of ops. `build.rs` compiles what it lists; a source file with no entry, or an entry with no file,
 //! fails the build.
 
-use crate::op::{Op, OpResult, Variant};
+use crate::op::{Arch, Op, OpResult, Variant};
 
 /// Every op, in the order that `workbench list` prints.
 pub static OPS: &[&dyn Op] = &[];
 
 /// Kernels that belong to no op (fills, probes of a card's ceilings): sources in `kernels/common/`, images named
 /// `common/NAME`.
-pub static COMMON: &[Variant] = &[];
+pub static COMMON: &[Variant] = &[
+    common("fill", "fill.cu", true, Arch::ALL, "contents of buffers, made on the device"),
+    common("probe_memory", "probe_memory.cu", true, Arch::ALL, "read, write, copy and L2 ceilings"),
+    common("probe_bulk", "probe_bulk.cu", false, &[Arch::Sm90], "read ceiling through the bulk copy engine"),
+    common("probe_fma", "probe_fma.cu", true, Arch::ALL, "fp32 multiply-add ceiling"),
+    common("probe_launch", "probe_launch.cu", false, Arch::ALL, "empty kernels, and one that holds the stream"),
+];
+
+const fn common(
+    name: &'static str,
+    file: &'static str,
+    emulated: bool,
+    archs: &'static [Arch],
+    about: &'static str,
+) -> Variant {
+    Variant { name, file, archs, emulated, about }
+}
 
 /// An op by its registry name.
 pub fn op(name: &str) -> OpResult<&'static dyn Op> {

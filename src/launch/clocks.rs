@@ -35,11 +35,7 @@ pub struct Clocks {
 impl Clocks {
     pub fn new(gpu: &Info) -> Self {
         // The plain name is a development link that driver packages leave out.
-        let nvml = Nvml::builder()
-            .lib_path("libnvidia-ml.so.1".as_ref())
-            .init()
-            .or_else(|_| Nvml::init())
-            .ok();
+        let nvml = Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init().or_else(|_| Nvml::init()).ok();
         Self { nvml, uuid: gpu.uuid.clone() }
     }
     fn device(&self) -> Option<nvml_wrapper::Device<'_>> {

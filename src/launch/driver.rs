@@ -21,10 +21,7 @@ pub fn version_text(version: i32) -> String {
 /// [`Kind::NoDevice`] where there is no driver, it is too old, or it sees no GPU.
 pub fn load() -> Result<i32> {
     static STATE: OnceLock<std::result::Result<i32, (String, String)>> = OnceLock::new();
-    STATE
-        .get_or_init(start)
-        .clone()
-        .map_err(|(what, next)| Error::no_device(what).try_next(next))
+    STATE.get_or_init(start).clone().map_err(|(what, next)| Error::no_device(what).try_next(next))
 }
 
 fn start() -> std::result::Result<i32, (String, String)> {
@@ -38,7 +35,11 @@ fn start() -> std::result::Result<i32, (String, String)> {
         let _ = sys::cuDriverGetVersion(&mut version);
         if version > 0 && version < NEEDED {
             return Err((
-                format!("the driver supports CUDA {}; the workbench needs {}", version_text(version), version_text(NEEDED)),
+                format!(
+                    "the driver supports CUDA {}; the workbench needs {}",
+                    version_text(version),
+                    version_text(NEEDED)
+                ),
                 "install driver 580 or newer, then `workbench doctor`".into(),
             ));
         }

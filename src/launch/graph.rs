@@ -32,7 +32,9 @@ impl Graph {
         let mut graph = Self { exec: std::ptr::null_mut(), nodes: 0, device: device.clone() };
         // SAFETY: a live template; valid out pointers.
         unsafe {
-            check(sys::cuGraphGetNodes(template.0, std::ptr::null_mut(), &mut graph.nodes), || "counting nodes".into())?;
+            check(sys::cuGraphGetNodes(template.0, std::ptr::null_mut(), &mut graph.nodes), || {
+                "counting nodes".into()
+            })?;
             check(sys::cuGraphInstantiateWithFlags(&mut graph.exec, template.0, 0), || {
                 format!("instantiating a graph of {} nodes", graph.nodes)
             })?;

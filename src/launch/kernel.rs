@@ -10,7 +10,6 @@ use std::ffi::c_void;
 use std::rc::Rc;
 
 /// A launch ready to go. Its arguments live in it, so it may be launched and captured any number of times.
-#[derive(Debug)]
 pub struct Prepared {
     launch: Launch,
     function: Rc<Function>,
@@ -43,9 +42,12 @@ impl Prepared {
 
         let mut attributes = Vec::new();
         if launch.programmatic && chip.sm >= 90 {
-            attributes.push(attribute(sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, |v| {
-                v.programmaticStreamSerializationAllowed = 1;
-            }));
+            attributes.push(attribute(
+                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                |v| {
+                    v.programmaticStreamSerializationAllowed = 1;
+                },
+            ));
         }
         if launch.cluster != [1; 3] {
             if chip.sm < 90 {
@@ -82,7 +84,9 @@ impl Prepared {
             .iter_mut()
             .zip(&launch.args)
             .map(|(slot, arg)| match arg {
-                Arg::TensorMap(_) => std::ptr::from_mut(next_map.next().expect("one map for each such argument")).cast(),
+                Arg::TensorMap(_) => {
+                    std::ptr::from_mut(next_map.next().expect("one map for each such argument")).cast()
+                }
                 _ => std::ptr::from_mut(slot).cast(),
             })
             .collect();
@@ -134,7 +138,16 @@ impl Prepared {
     }
 }
 
-fn attribute(id: sys::CUlaunchAttributeID, set: impl FnOnce(&mut sys::CUlaunchAttributeValue)) -> sys::CUlaunchAttribute {
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("launch", &self.launch).finish_non_exhaustive()
+    }
+}
+
+fn attribute(
+    id: sys::CUlaunchAttributeID,
+    set: impl FnOnce(&mut sys::CUlaunchAttributeValue),
+) -> sys::CUlaunchAttribute {
     // SAFETY: the type is plain bytes; the union's other members stay zero.
     let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
     attribute.id = id;

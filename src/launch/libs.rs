@@ -3,16 +3,17 @@
 //! The bindings ask the dynamic loader for a bare name. A library already loaded under that name satisfies it, so
 //! opening a wheel's copy by its full path first is enough; nothing has to be exported before the program starts.
 
+use crate::toolchain;
 use std::path::{Path, PathBuf};
 
 /// Folders that may hold CUDA's libraries, most explicit first.
 pub fn folders() -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    for variable in ["WORKBENCH_CUDA", "CUDA_HOME", "CUDA_PATH"] {
-        if let Some(root) = std::env::var_os(variable).map(PathBuf::from) {
-            found.extend([root.join("lib64"), root.join("lib"), root.join("targets/x86_64-linux/lib")]);
-        }
-    }
+    let project = std::env::current_exe().ok().and_then(|p| {
+        // A bundle or a build tree with the pinned wheels beside or above the program.
+        p.ancestors().skip(1).take(4).find(|dir| dir.join(toolchain::WHEELS).is_dir()).map(Path::to_path_buf)
+    });
+    let roots = toolchain::candidates(project.as_deref().unwrap_or(Path::new(".")));
+    let mut found: Vec<PathBuf> = roots.iter().flat_map(|t| ["lib64", "lib"].map(|lib| t.root.join(lib))).collect();
     let mut pythons: Vec<PathBuf> = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from).into_iter().collect();
     if let Some(path) = std::env::var_os("PATH") {
         pythons.extend(
@@ -30,22 +31,9 @@ pub fn folders() -> Vec<PathBuf> {
             }
         }
     }
-    if let Ok(program) = std::env::current_exe() {
-        // A bundle or a build tree with the pinned wheels beside it.
-        found.extend(program.ancestors().skip(1).take(4).map(|p| p.join("toolchain/nvidia/cu13/lib")));
-    }
-    found.extend(["/usr/local/cuda/lib64", "/usr/local/cuda/lib"].map(PathBuf::from));
     found.retain(|p| p.is_dir());
     let mut seen = std::collections::HashSet::new();
     found.retain(|p| seen.insert(p.clone()));
-    found
-}
-
-/// Include folders of the same installations, for NVRTC.
-pub fn includes() -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = folders().iter().filter_map(|p| Some(p.parent()?.join("include"))).collect();
-    found.retain(|p| p.join("cuda.h").exists());
-    found.dedup();
     found
 }
 
@@ -56,9 +44,8 @@ pub fn available(stem: &str, loads: impl Fn() -> bool) -> bool {
     }
     for folder in folders() {
         let prefix = format!("lib{stem}.so");
-        let candidates = children(&folder).filter(|p| {
-            name(p).strip_prefix(&prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        });
+        let candidates = children(&folder)
+            .filter(|p| name(p).strip_prefix(&prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')));
         for file in candidates {
             // SAFETY: loading a CUDA library runs its initialisers, as the bindings themselves would.
             if let Ok(library) = unsafe { libloading::Library::new(&file) } {

@@ -41,11 +41,13 @@ impl Memory {
         if data.is_empty() {
             return Ok(());
         }
-        // SAFETY: in bounds; the call returns when the host buffer has been read.
-        check(
-            unsafe { sys::cuMemcpyHtoD_v2(self.address + offset, data.as_ptr().cast::<c_void>(), data.len()) },
-            || format!("copying {} to the device", Bytes(data.len() as u64)),
-        )
+        let doing = || format!("copying {} to the device", Bytes(data.len() as u64));
+        // SAFETY: in bounds. The call returns once pageable memory is staged, perhaps before it has arrived, and our
+        // streams do not wait for the default stream: so wait for that here.
+        unsafe {
+            check(sys::cuMemcpyHtoD_v2(self.address + offset, data.as_ptr().cast::<c_void>(), data.len()), doing)?;
+            check(sys::cuStreamSynchronize(std::ptr::null_mut()), doing)
+        }
     }
     /// Copies to the host and waits; run after the stream that writes has been synchronised.
     pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<()> {

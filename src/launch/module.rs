@@ -116,9 +116,8 @@ impl Modules {
         if let Some(module) = self.loaded.borrow().get(name) {
             return Ok(module.clone());
         }
-        let image = image::find(name).ok_or_else(|| {
-            Error::usage(format!("there is no kernel image `{name}`")).try_next("`workbench list`")
-        })?;
+        let image = image::find(name)
+            .ok_or_else(|| Error::usage(format!("there is no kernel image `{name}`")).try_next("`workbench list`"))?;
         let module = Rc::new(self.load(image)?);
         self.loaded.borrow_mut().insert(name.to_string(), module.clone());
         Ok(module)
@@ -141,7 +140,13 @@ impl Modules {
     fn load(&self, image: &'static Image) -> Result<Module> {
         let sm = self.device.chip().sm;
         let done = |raw, origin| {
-            Ok(Module { name: image.name.into(), raw, origin, functions: RefCell::default(), _device: self.device.clone() })
+            Ok(Module {
+                name: image.name.into(),
+                raw,
+                origin,
+                functions: RefCell::default(),
+                _device: self.device.clone(),
+            })
         };
         if let Some(fatbin) = image.fatbin {
             match load_data(fatbin) {

@@ -3,6 +3,7 @@
 use super::image::Image;
 use super::libs;
 use crate::error::{Error, Result};
+use crate::toolchain;
 use cudarc::nvrtc::sys::{self, nvrtcResult};
 use std::ffi::{CString, c_char};
 
@@ -32,7 +33,8 @@ pub fn compile(image: &Image, sm: u32) -> Result<Vec<u8>> {
         ))
         .try_next("`cargo xtask toolchain` and build again, or set CUDA_HOME to a toolkit with libnvrtc"));
     }
-    let text = |s: &str| CString::new(s).map_err(|_| Error::usage(format!("a zero byte in the source of {}", image.name)));
+    let text =
+        |s: &str| CString::new(s).map_err(|_| Error::usage(format!("a zero byte in the source of {}", image.name)));
     let (source, name) = (text(image.source)?, text(image.file)?);
     let header_texts = image.headers.iter().map(|h| text(h.text)).collect::<Result<Vec<_>>>()?;
     let header_names = image.headers.iter().map(|h| text(h.include)).collect::<Result<Vec<_>>>()?;
@@ -44,7 +46,9 @@ pub fn compile(image: &Image, sm: u32) -> Result<Vec<u8>> {
         "--extra-device-vectorization".into(),
         "-lineinfo".into(),
     ];
-    options.extend(libs::includes().iter().map(|dir| format!("--include-path={}", dir.display())));
+    let toolkits = toolchain::candidates(std::path::Path::new("."));
+    let includes = toolkits.iter().flat_map(toolchain::Toolkit::includes);
+    options.extend(includes.map(|dir| format!("--include-path={}", dir.display())));
     let options = options.iter().map(|o| text(o)).collect::<Result<Vec<_>>>()?;
     let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
 

@@ -1,1 +1,5 @@
-//! See docs/architecture.md.
+//! What a machine can do, and what a plan should therefore cost. Pure: no device is touched.
+
+pub mod ceilings;
+
+pub use ceilings::{Ceilings, Floor};

@@ -1,7 +1,7 @@
 //! What a buffer begins with, element by element: one definition for the host emulator and the GPU.
 //!
 //! Every element is a function of a key and its index alone, so any part of a buffer can be made anywhere and both
-//! executors hold the same bits. `kernels/probe/fill.cu` computes the same on the device, rounding step by rounding step.
+//! executors hold the same bits. `kernels/common/fill.cu` computes the same on the device, rounding step by rounding step.
 
 use crate::error::{Error, Result};
 use crate::op::{DType, Init, mix};
