@@ -1,0 +1,132 @@
+//! `cargo xtask bundle`: one folder that runs on a GPU machine without Rust.
+
+use crate::{Result, cargo, executables};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// More than this does not travel well; past it the bundle is refused.
+const LIMIT: u64 = 60 << 20;
+
+const README: &str = "\
+# workbench, ready to run
+
+Needs Linux on x86-64 and, to measure, an NVIDIA driver; no Rust, no CUDA toolkit. libcupti is looked for in CUDA_HOME,
+the usual folders and the library path.
+
+    ./workbench doctor                what this machine can do, and what to fix
+    ./workbench step                  one decode step: predicted, run, accounted
+    ./workbench verify                every kernel variant against its f64 reference
+    ./workbench list                  what there is
+    ./benches/softmax_fusion --bench  a benchmark; the others are started likewise
+    ./tests/NAME                      a test program; --list says what is in it
+
+`libcupti_inject.so` traces a foreign process (`./workbench trace -- CMD`) and is found beside the program.
+`peers/` has the scripts that measure other libraries into the same format.
+";
+
+pub fn run(project: &Path, out: &Path) -> Result<()> {
+    let part = out.with_extension("part");
+    let _ = std::fs::remove_dir_all(&part);
+    make(&part)?;
+    let mut release = cargo(project);
+    let built = executables(release.args(["build", "--release", "--package", "workbench", "--bins"]))?;
+    for (name, _, file) in built.iter().filter(|(_, kind, _)| kind == "bin") {
+        place(file, &part.join(name))?;
+    }
+    let mut tests = cargo(project);
+    for (name, _, file) in
+        executables(tests.args(["test", "--release", "--package", "workbench", "--tests", "--no-run"]))?
+            .iter()
+            .filter(|(name, kind, _)| kind == "test" && name.starts_with("gpu"))
+    {
+        place(file, &part.join("tests").join(name))?;
+    }
+    let mut benches = cargo(project);
+    for (name, _, file) in executables(benches.args(["bench", "--package", "workbench", "--benches", "--no-run"]))?
+        .iter()
+        .filter(|(_, kind, _)| kind == "bench")
+    {
+        place(file, &part.join("benches").join(name))?;
+    }
+    crate::run(cargo(project).args(["build", "--release", "--package", "cupti-inject"]))?;
+    let inject = crate::target(project).join("release/libcupti_inject.so");
+    if inject.is_file() {
+        place(&inject, &part.join("libcupti_inject.so"))?;
+    }
+    copy_folder(&project.join("peers"), &part.join("peers"))?;
+    for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        copy(&project.join(licence), &part.join(licence))?;
+    }
+    std::fs::write(part.join("README.md"), README).map_err(|e| e.to_string())?;
+    report(&part)?;
+    let _ = std::fs::remove_dir_all(out);
+    std::fs::rename(&part, out).map_err(|e| format!("cannot make {}: {e}", out.display()))?;
+    println!("bundle: {}", out.display());
+    Ok(())
+}
+
+/// Copies an executable and takes its symbols out.
+fn place(from: &Path, to: &Path) -> Result<()> {
+    copy(from, to)?;
+    let stripped = Command::new("strip").arg("--strip-unneeded").arg(to).status();
+    if !stripped.is_ok_and(|s| s.success()) {
+        eprintln!("bundle: `strip` failed on {}: it stays as it is", to.display());
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    make(to.parent().unwrap_or(to))?;
+    std::fs::copy(from, to).map(|_| ()).map_err(|e| format!("cannot copy {}: {e}", from.display()))
+}
+
+fn make(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))
+}
+
+/// Copies what git knows of a folder would be better, but a bundle may be made outside a repository: plain files only.
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    for file in files(from) {
+        let relative = file.strip_prefix(from).expect("listed below it");
+        if !relative.iter().any(|p| p.to_string_lossy().starts_with(['.', '_'])) {
+            copy(&file, &to.join(relative))?;
+        }
+    }
+    Ok(())
+}
+
+/// Every plain file below a folder, sorted; none where there is no folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    let mut open = vec![folder.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        for path in std::fs::read_dir(&dir).into_iter().flatten().flatten().map(|e| e.path()) {
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                all.push(path);
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+/// Prints what is in the bundle; refuses one that is too large.
+fn report(folder: &Path) -> Result<()> {
+    let mut total = 0;
+    for file in files(folder) {
+        let size = std::fs::metadata(&file).map_err(|e| e.to_string())?.len();
+        total += size;
+        println!(
+            "{:9.2} MiB  {}",
+            size as f64 / (1 << 20) as f64,
+            file.strip_prefix(folder).unwrap_or(&file).display()
+        );
+    }
+    println!("{:9.2} MiB  in all", total as f64 / (1 << 20) as f64);
+    if total > LIMIT {
+        return Err(format!("the bundle would be {} MiB, more than {} MiB", total >> 20, LIMIT >> 20));
+    }
+    Ok(())
+}
