@@ -50,7 +50,8 @@ pub struct Notes {
 
 /// Key of a variant's inputs: how it is compiled, its text and the text of each header it reaches.
 pub fn key(kernels: &Path, unit: &Unit, headers: &[Header], how: &[&str]) -> Result<String, String> {
-    let mut hash = Hash::new().field(&unit.name);
+    // The recipe itself is an input: a changed build step makes every image anew.
+    let mut hash = Hash::new().field(&unit.name).field(include_str!("compile.rs")).field(include_str!("ptxas.rs"));
     for part in how {
         hash = hash.field(part);
     }

@@ -148,7 +148,7 @@ fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
 
 fn terminal(head: &[&str], rows: &[Vec<String>], groups: &[Group], kernels: bool) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(head.to_vec());
+    table.load_style(presets::NOTHING).set_header(head.to_vec());
     for row in rows {
         table.add_row(row);
     }
