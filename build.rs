@@ -59,7 +59,8 @@ fn build() -> Result<(), String> {
     let compiler = compiler(&project, &kernels, &out)?;
     let mut rows = Vec::new();
     for unit in units {
-        let headers = sources::headers(&kernels, &unit.file)?;
+        let mut headers = sources::headers(&kernels, &unit.file)?;
+        headers.retain(|h| !sources::host_only(&h.path));
         let key = compile::key(&kernels, &unit, &headers, &["source"])?;
         rows.push(Row { unit, headers, built: None, key });
     }

@@ -8,7 +8,7 @@
 use crate::hash::Hash;
 use crate::op::Arch;
 use crate::ptxas::{self, Resources};
-use crate::sources::{self, Header, Unit};
+use crate::sources::{Header, Unit};
 use crate::toolchain::Toolkit;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ pub fn key(kernels: &Path, unit: &Unit, headers: &[Header], how: &[&str]) -> Res
     for part in how {
         hash = hash.field(part);
     }
-    let mut paths: Vec<&str> = headers.iter().map(|h| h.path.as_str()).filter(|p| !sources::host_only(p)).collect();
+    let mut paths: Vec<&str> = headers.iter().map(|h| h.path.as_str()).collect();
     paths.push(&unit.file);
     paths.sort_unstable();
     paths.dedup();

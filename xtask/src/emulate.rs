@@ -17,10 +17,10 @@ const FLAGS: &[&str] = &[
     "-fPIC",
     "-shared",
     "-fno-omit-frame-pointer",
-    "-ffp-contract=off",
+    "-fno-strict-aliasing",
     "-DWB_EMULATE",
     "-I.",
-    "-w",
+    "-Wno-unknown-pragmas",
 ];
 const ASAN: &[&str] = &["-fsanitize=address"];
 
