@@ -5,6 +5,7 @@ mod executor;
 pub mod fill;
 pub mod gpu;
 pub mod measure;
+pub mod step;
 pub mod warning;
 
 pub use executor::Executor;

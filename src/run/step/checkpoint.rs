@@ -135,8 +135,7 @@ mod tests {
         let dir = folder(&sample());
         let c = Checkpoint::open(dir.path()).unwrap();
         let bytes = c.read("a+b", DType::F16, 3).unwrap();
-        let values: Vec<f32> =
-            bytes.chunks_exact(2).map(|c| half::f16::from_le_bytes([c[0], c[1]]).to_f32()).collect();
+        let values: Vec<f32> = bytes.chunks_exact(2).map(|c| half::f16::from_le_bytes([c[0], c[1]]).to_f32()).collect();
         assert_eq!(values, [1.0, 2.0, 3.0]);
         assert!(c.read("a", DType::Bf16, 3).unwrap_err().what.contains("2 elements"));
         assert!(c.read("zz", DType::Bf16, 1).unwrap_err().what.contains("zz"));

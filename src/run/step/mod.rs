@@ -1,0 +1,6 @@
+//! One decode step: loaded, run as a stream and as a graph, traced, accounted; or replayed from a recording.
+
+pub mod checkpoint;
+pub mod expect;
+pub mod resident;
+mod weights;
