@@ -17,16 +17,20 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 
 @torch.no_grad()
-def run(model, prompt, steps, device):
-    """Greedy tokens, the logits of each choice, and the smallest gap between first and second."""
-    ids, logits, gap = list(prompt), [], float("inf")
+def run(model, prompt, steps, device, margin=0.0):
+    """Greedy tokens, the logits of each choice, and the smallest gap between first and second; None below the margin."""
+    feed, cache, tokens, logits, gap = list(prompt), None, [], [], float("inf")
     for _ in range(steps):
-        row = model(torch.tensor([ids], device=device)).logits[0, -1].float().cpu()
+        out = model(torch.tensor([feed], device=device), past_key_values=cache, use_cache=True)
+        row, cache = out.logits[0, -1].float().cpu(), out.past_key_values
         top = row.topk(2).values
         gap = min(gap, (top[0] - top[1]).item())
+        if gap < margin:
+            return None
         logits.append(row)
-        ids.append(int(row.argmax()))
-    return ids[len(prompt):], torch.stack(logits), gap
+        feed = [int(row.argmax())]
+        tokens += feed
+    return tokens, torch.stack(logits), gap
 
 
 def main():
@@ -35,7 +39,7 @@ def main():
     for name, value in dict(hidden=256, layers=2, heads=4, kv_heads=2, head_dim=64, intermediate=384, vocab=512, steps=32).items():
         p.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     p.add_argument("--lengths", default="1,5,17", help="prompt lengths, one request each")
-    p.add_argument("--margin", type=float, default=0.15)
+    p.add_argument("--margin", type=float, default=0.02)
     p.add_argument("--device", default="cpu")
     a = p.parse_args()
     lengths = [int(n) for n in a.lengths.split(",")]
@@ -43,7 +47,7 @@ def main():
         hidden_size=a.hidden, num_hidden_layers=a.layers, num_attention_heads=a.heads, num_key_value_heads=a.kv_heads,
         head_dim=a.head_dim, intermediate_size=a.intermediate, vocab_size=a.vocab, max_position_embeddings=256,
         rms_norm_eps=1e-5, rope_theta=500000.0, tie_word_embeddings=False, initializer_range=0.08)
-    for seed in range(1000):
+    for seed in range(5000):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
         for name, value in model.named_parameters():
@@ -51,8 +55,12 @@ def main():
                 value.data.uniform_(0.8, 1.2)
         model = model.to(torch.bfloat16).to(a.device).eval()
         prompts = [torch.randint(0, a.vocab, (n,)).tolist() for n in lengths]
-        low = [run(model, q, a.steps, a.device) for q in prompts]
-        if min(gap for _, _, gap in low) < a.margin:
+        low = []
+        for q in reversed(prompts):
+            low.insert(0, run(model, q, a.steps, a.device, a.margin))
+            if low[0] is None:
+                break
+        if low[0] is None:
             continue
         wide = LlamaForCausalLM(config).to(a.device).eval()
         wide.load_state_dict(model.state_dict())
@@ -60,7 +68,7 @@ def main():
         if all(l[0] == h[0] for l, h in zip(low, high)):
             break
     else:
-        raise SystemExit("no seed below 1000 keeps the margin; lower --margin")
+        raise SystemExit("no seed below 5000 keeps the margin; lower --margin")
     os.makedirs(a.out, exist_ok=True)
     model.save_pretrained(a.out, safe_serialization=True)
     error = max(((l[1] - h[1]).norm() / h[1].norm()).item() for l, h in zip(low, high))
