@@ -1,11 +1,205 @@
-//! `workbench bench`.
+//! `workbench bench`: the prediction first, then the measurement beside it.
 
-use super::OutputArgs;
-use crate::error::{Error, Result};
+use super::{OutputArgs, write_output};
+use crate::error::{Error, Kind, Result};
+use crate::kernels;
+use crate::launch::{Device, Environment};
+use crate::op::{Chip, Op, Shape};
+use crate::roofline::{Ceilings, store};
+use crate::run::measure::{Bench, Mode, Options};
+use crate::run::sweep::{self, Plan, Row, Which};
+use crate::run::{Gpu, peers, rows};
+use crate::units::Bytes;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Op, as `workbench list` names it
+    op: String,
+    /// Shape, such as m=1,n=4096,k=4096,dtype=bf16; repeat for several (default: the op's own sweep)
+    #[arg(long, value_name = "SHAPE")]
+    shape: Vec<String>,
+    /// Variant to time; repeat for several, timed in alternation (default: what the op's heuristic picks)
+    #[arg(long, value_name = "NAME", conflicts_with = "all_variants")]
+    variant: Vec<String>,
+    /// Time every variant that can compute the shape
+    #[arg(long)]
+    all_variants: bool,
+    /// How the work is run
+    #[arg(long, value_enum, default_value_t = Mode::Graph)]
+    mode: Mode,
+    /// Recorded rows of other libraries (JSON lines) to print beside ours
+    #[arg(long, value_name = "FILE")]
+    peers: Option<PathBuf>,
+    /// Leave out the vendor library's row
+    #[arg(long)]
+    no_library: bool,
+    /// Skip the comparison with the f64 reference
+    #[arg(long)]
+    no_check: bool,
+    /// GPU to run on
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    gpu: u32,
+    /// Print the predictions and stop
+    #[arg(long)]
+    dry_run: bool,
+    /// Lab note that holds the prediction of this run; recorded with it
+    #[arg(long, value_name = "ID")]
+    note: Option<String>,
+    /// Relative noise to reach
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.005)]
+    max_noise: f64,
+    /// Device time to collect for each row, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 60)]
+    min_time: u64,
+    /// Longest time to spend on a shape, in seconds
+    #[arg(long, value_name = "S", default_value_t = 5.0)]
+    timeout: f64,
+    /// Seed of the inputs
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
 
-pub fn run(_args: Args, _out: &OutputArgs) -> Result<()> {
-    Err(Error::usage("`bench` is not built yet"))
+pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
+    let op = kernels::op(&args.op)?;
+    let shapes = match args.shape.as_slice() {
+        [] => op.bench_shapes(),
+        texts => texts.iter().map(|t| Shape::parse(t)).collect::<Result<Vec<_>, _>>()?,
+    };
+    if !(args.max_noise > 0.0 && args.timeout > 0.0) {
+        return Err(Error::usage("--max-noise and --timeout must be above 0"));
+    }
+    let recorded = args.peers.as_deref().map(peers::read).transpose()?.unwrap_or_default();
+    let which = match (args.all_variants, args.variant.is_empty()) {
+        (true, _) => Which::All,
+        (_, true) => Which::Chosen,
+        _ => Which::Named(args.variant.clone()),
+    };
+    let device = if args.dry_run { Err(Error::no_device("")) } else { Device::open(args.gpu) };
+    let (chip, ceilings) = match &device {
+        Ok(device) => {
+            let info = device.info();
+            let ceilings = store::find(&store::file(), &info.uuid, &info.name)?.ok_or_else(|| {
+                Error::new(Kind::Usage, format!("nobody has measured the ceilings of {} yet", info.name))
+                    .try_next(format!("`workbench roofline --gpu {}`, once", args.gpu))
+            })?;
+            (info.chip, ceilings)
+        }
+        Err(_) => (Chip::H200, Ceilings::h200()),
+    };
+    let say = |line: String| if !out.takes_stdout() { println!("{line}") };
+    predictions(op, &shapes, &which, &chip, &ceilings, &say)?;
+    let device = match device {
+        Ok(device) => device,
+        Err(_) if args.dry_run => return Ok(()),
+        Err(e) => return Err(e),
+    };
+
+    let mut gpu = Gpu::on(&device, false)?;
+    let mut bench = Bench::new(&device, gpu.modules())?;
+    let environment = Environment::begin(&device, bench.clocks());
+    let plan = Plan {
+        which,
+        options: Options {
+            max_noise: args.max_noise,
+            min_time: Duration::from_millis(args.min_time),
+            timeout: Duration::from_secs_f64(args.timeout),
+            ..Options::new(args.mode)
+        },
+        check: !args.no_check,
+        library: !args.no_library,
+        seed: args.seed,
+    };
+    say(format!("\nmeasured, {} ({})", args.mode.name(), gpu_line(&device)));
+    say(rows::header());
+    let mut all: Vec<Row> = Vec::new();
+    let mut peer_rows: Vec<Value> = Vec::new();
+    let mut failure = None;
+    for shape in &shapes {
+        let measured = sweep::shape(&mut gpu, &mut bench, op, shape, &ceilings, &plan, &mut |line| {
+            eprintln!("note: {line}");
+        });
+        match measured {
+            Ok(measured) => {
+                for row in measured {
+                    say(rows::line(&row));
+                    row.timing.warnings.iter().for_each(|w| eprintln!("  {}/{}: {w}", row.op, row.variant));
+                    row.checks.iter().filter(|c| !c.ok()).for_each(|c| eprintln!("  WRONG: {}", rows::wrong(c)));
+                    all.push(row);
+                }
+            }
+            // A failed shape must not cost the shapes already measured.
+            Err(e) if e.kind == Kind::Usage => eprintln!("note: {shape} left out: {e}"),
+            Err(e) => {
+                failure = Some(e);
+                break;
+            }
+        }
+        for peer in peers::matching(&recorded, op.name(), shape) {
+            let floor = ceilings.floor(&op.cost(shape)?);
+            say(rows::peer_line(op.name(), peer, shape, &floor));
+            peer_rows.push(rows::peer_json(op.name(), peer, shape, &floor));
+        }
+    }
+    let environment = environment.finish(bench.clocks());
+    say(format!("\n{}", environment.lines()));
+    let head = json!({"schema": 1, "provenance": "measured", "environment": environment, "ceilings": ceilings, "note": args.note});
+    let lines: Vec<Value> =
+        std::iter::once(head).chain(all.iter().map(rows::json)).chain(peer_rows).collect();
+    if let Some(file) = &out.json {
+        write_output(file, &lines.iter().map(|l| format!("{l}\n")).collect::<String>())?;
+    }
+    if let Some(file) = &out.csv {
+        write_output(file, &rows::csv(&all)?)?;
+    }
+    if let Some(file) = &out.md {
+        write_output(file, &rows::markdown(&all, &environment))?;
+    }
+    if let Some(e) = failure {
+        return Err(e);
+    }
+    let wrong = all.iter().filter(|r| !r.ok()).count();
+    if wrong > 0 {
+        return Err(Error::check(format!("{wrong} of {} rows computed something wrong", all.len()))
+            .try_next(format!("`workbench verify {}`", op.name())));
+    }
+    match all.iter().filter(|r| !r.timing.trusted()).count() {
+        0 => Ok(()),
+        n => Err(Error::untrusted(format!("{n} of {} rows cannot be trusted (see the warnings above)", all.len()))),
+    }
+}
+
+fn gpu_line(device: &Device) -> String {
+    format!("{} …{}", device.info().name, device.info().uuid_tail())
+}
+
+fn predictions(
+    op: &dyn Op,
+    shapes: &[Shape],
+    which: &Which,
+    chip: &Chip,
+    ceilings: &Ceilings,
+    say: &dyn Fn(String),
+) -> Result<()> {
+    say(format!("predicted from the {} ceilings of {} ({})", ceilings.provenance, ceilings.gpu, ceilings.source));
+    say(format!("{:<28} {:<46} {:>10} {:>10} {:>10} {:>10}  bound", "kernel", "shape", "bytes", "GFLOP", "floor µs", "predicted"));
+    for shape in shapes {
+        let (variants, _) = which.variants(op, shape, chip)?;
+        for variant in variants {
+            let p = sweep::predict(op, variant, shape, chip, ceilings)?;
+            say(format!(
+                "{:<28} {:<46} {:>10} {:>10.3} {:>10.2} {:>10.2}  {}",
+                format!("{}/{variant}", op.name()),
+                shape,
+                Bytes(p.cost.bytes()),
+                p.cost.flops as f64 / 1e9,
+                p.floor.ns / 1e3,
+                p.ns / 1e3,
+                rows::bound(&p.floor),
+            ));
+        }
+    }
+    Ok(())
 }

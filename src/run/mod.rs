@@ -6,6 +6,10 @@ pub mod fill;
 pub mod gpu;
 pub mod measure;
 pub mod step;
+pub mod peer;
+pub mod peers;
+pub mod rows;
+pub mod sweep;
 pub mod warning;
 
 pub use executor::Executor;
