@@ -5,10 +5,10 @@ mod executor;
 pub mod fill;
 pub mod gpu;
 pub mod measure;
-pub mod step;
 pub mod peer;
 pub mod peers;
 pub mod rows;
+pub mod step;
 pub mod sweep;
 pub mod warning;
 
