@@ -1,3 +1,4 @@
 //! Where a gap between prediction and measurement comes from.
 
+pub mod step;
 pub mod waterfall;

@@ -1,6 +1,8 @@
 //! What a machine can do, and what a plan should therefore cost. Pure: no device is touched.
 
 pub mod ceilings;
+pub mod predict;
 pub mod store;
 
 pub use ceilings::{Ceilings, Floor};
+pub use predict::{Calibration, Prediction};

@@ -2,5 +2,6 @@
 
 pub mod checkpoint;
 pub mod expect;
+pub mod recording;
 pub mod resident;
 mod weights;

@@ -1,0 +1,177 @@
+//! What one measured step leaves behind: enough to account it again on any machine, and nothing computed from the trace.
+
+use crate::error::{Error, Result};
+use crate::kernels;
+use crate::launch::env::Environment;
+use crate::op::Chip;
+use crate::plan::Plan;
+use crate::roofline::{Calibration, Ceilings};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Raised when a key changes its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// A distribution of step times, ns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    pub median_ns: f64,
+    pub p10_ns: f64,
+    pub p90_ns: f64,
+    /// 95 % bootstrap interval of the median.
+    pub low_ns: f64,
+    pub high_ns: f64,
+    pub n: u64,
+    /// Every sample, in order.
+    pub samples_ns: Vec<f64>,
+}
+
+impl Times {
+    pub fn of(samples: Vec<f64>) -> Self {
+        use crate::stats::{median, median_interval, quantile};
+        let (low_ns, high_ns) = median_interval(&samples);
+        Self {
+            median_ns: median(&samples),
+            p10_ns: quantile(&samples, 0.1),
+            p90_ns: quantile(&samples, 0.9),
+            low_ns,
+            high_ns,
+            n: samples.len() as u64,
+            samples_ns: samples,
+        }
+    }
+}
+
+/// One node of the plan as it ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    pub label: String,
+    pub class: String,
+    pub op: String,
+    pub variant: String,
+    pub shape: String,
+    /// Kernels that the node launches, in order.
+    pub kernels: Vec<String>,
+    /// Whether each may begin before its predecessor ended.
+    pub programmatic: Vec<bool>,
+    pub bytes: u64,
+    pub flops: u64,
+    pub floor_ns: f64,
+    pub predicted_ns: f64,
+    pub low_ns: f64,
+    pub high_ns: f64,
+}
+
+/// One way of running the step: as a stream of launches or as one graph.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModeRecord {
+    /// `graph` or `stream`.
+    pub mode: String,
+    pub untraced: Times,
+    pub traced: Times,
+    /// Untraced again afterwards: speed must be back.
+    pub untraced_after: Times,
+    /// The raw trace beside this file, gzip.
+    pub trace: String,
+    /// Replays in the trace.
+    pub replays: u64,
+}
+
+/// The whole recording, `step.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recording {
+    pub schema: u32,
+    pub kind: String,
+    pub title: String,
+    pub model: String,
+    pub weights: String,
+    pub batch: u64,
+    pub context: u64,
+    pub environment: Environment,
+    pub ceilings: Ceilings,
+    pub calibration: Calibration,
+    pub nodes: Vec<NodeRecord>,
+    pub modes: Vec<ModeRecord>,
+    pub weight_bytes: u64,
+    pub kv_bytes: u64,
+}
+
+impl Recording {
+    /// Reads `step.json` in a folder.
+    pub fn load(folder: &Path) -> Result<Self> {
+        let file = folder.join("step.json");
+        let text =
+            std::fs::read_to_string(&file).map_err(|e| Error::usage(format!("cannot read {}: {e}", file.display())))?;
+        let this: Self = serde_json::from_str(&text).map_err(|e| {
+            Error::usage(format!("{} is no recording of a step: {e}", file.display()))
+                .try_next("workbench step --out FOLDER on a machine with a GPU makes one")
+        })?;
+        if this.schema != SCHEMA {
+            return Err(Error::usage(format!(
+                "{} has schema {}, this program reads {SCHEMA}",
+                file.display(),
+                this.schema
+            )));
+        }
+        Ok(this)
+    }
+
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        std::fs::create_dir_all(folder)?;
+        let text = serde_json::to_string_pretty(self).map_err(|e| Error::usage(e.to_string()))?;
+        Ok(std::fs::write(folder.join("step.json"), text + "\n")?)
+    }
+
+    pub fn mode(&self, name: &str) -> Option<&ModeRecord> {
+        self.modes.iter().find(|m| m.mode == name)
+    }
+}
+
+/// The nodes of a plan with their predictions: made before anything runs.
+pub fn predict_nodes(
+    plan: &Plan,
+    chip: &Chip,
+    ceilings: &Ceilings,
+    calibration: &Calibration,
+) -> Result<Vec<NodeRecord>> {
+    plan.nodes
+        .iter()
+        .map(|node| {
+            let op = kernels::op(node.op)?;
+            let variant = node.variant.clone().unwrap_or_else(|| op.choose(&node.shape, chip).to_string());
+            let cost = op.cost(&node.shape)?;
+            let p = calibration.predict(node.op, &cost, ceilings);
+            Ok(NodeRecord {
+                label: node.label.clone(),
+                class: node.class.clone(),
+                op: node.op.into(),
+                variant,
+                shape: node.shape.to_string(),
+                kernels: vec![],
+                programmatic: vec![],
+                bytes: cost.bytes(),
+                flops: cost.flops,
+                floor_ns: p.floor.ns,
+                predicted_ns: p.ns,
+                low_ns: p.low,
+                high_ns: p.high,
+            })
+        })
+        .collect()
+}
+
+/// The newest committed recording under `reports/` whose title begins with `prefix`; folders sort by their date.
+pub fn newest(reports: &Path, prefix: &str) -> Option<PathBuf> {
+    let mut found: Vec<(String, PathBuf)> = Vec::new();
+    for gpu in std::fs::read_dir(reports).ok()?.flatten() {
+        let Ok(runs) = std::fs::read_dir(gpu.path()) else { continue };
+        for run in runs.flatten() {
+            let path = run.path();
+            if path.join("step.json").exists() && Recording::load(&path).is_ok_and(|r| r.title.starts_with(prefix)) {
+                found.push((run.file_name().to_string_lossy().into_owned(), path));
+            }
+        }
+    }
+    found.sort();
+    found.pop().map(|(_, p)| p)
+}
