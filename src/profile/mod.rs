@@ -1,4 +1,5 @@
 //! From a capture to an account: CUPTI sessions and importers make a [`trace::Trace`]; the ledger closes it to 0 ns.
 
+pub mod import;
 pub mod ledger;
 pub mod trace;

@@ -1,0 +1,156 @@
+//! Reading anyone's trace: the format is told by the content, never by the file's name.
+
+pub mod json;
+pub mod kineto;
+pub mod nsys;
+mod window;
+
+use super::trace::{CallKind, CopyKind, Defect, Trace};
+use crate::error::{Error, Result};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+pub use window::Window;
+
+/// What a file's first bytes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Chrome trace JSON: an object or an array.
+    Json,
+    Gzip,
+    Zstd,
+    Sqlite,
+    /// Comma-separated text with Nsight Compute's columns.
+    NcuCsv,
+    /// A report of Nsight Systems or Compute that only its own tool can read.
+    NvidiaReport,
+    Unknown,
+}
+
+/// Tells the format from the first bytes (4 KiB are plenty).
+pub fn detect(head: &[u8]) -> Format {
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    match head {
+        [0x1f, 0x8b, ..] => Format::Gzip,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Format::Zstd,
+        _ if head.starts_with(b"SQLite format 3\0") => Format::Sqlite,
+        _ if text.starts_with(b"{") || text.starts_with(b"[") => Format::Json,
+        _ if has(head, b"\"Kernel Name\"") || has(text, b"==PROF==") => Format::NcuCsv,
+        _ if head.starts_with(b"NVR") || has(&head[..head.len().min(64)], b"QDSTRM") => Format::NvidiaReport,
+        _ => Format::Unknown,
+    }
+}
+
+fn has(text: &[u8], needle: &[u8]) -> bool {
+    text.windows(needle.len()).any(|w| w == needle)
+}
+
+/// Reads the first bytes of a file, fewer where it is shorter.
+pub fn head(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|e| Error::usage(format!("cannot open {}: {e}", path.display())))?;
+    file.take(4096)
+        .read_to_end(&mut bytes)
+        .map_err(|e| Error::usage(format!("cannot read {}: {e}", path.display())))?;
+    Ok(bytes)
+}
+
+/// Reads a trace: Kineto or Nsight Systems Chrome JSON (plain, gzip, zstd), Nsight Systems SQLite.
+///
+/// # Errors
+/// `Usage` where the file cannot be read or is no trace; a damaged one is read as far as it goes, and its `defects` say so.
+pub fn open(path: &Path) -> Result<Trace> {
+    let place = path.display();
+    match detect(&head(path)?) {
+        Format::Json | Format::Gzip | Format::Zstd => kineto::read(stream(path)?).map_err(|e| e.at(place)),
+        Format::Sqlite => nsys::read(path).map_err(|e| e.at(place)),
+        Format::NcuCsv => Err(Error::usage(format!("{place} is an Nsight Compute table; it holds no time line"))
+            .try_next("give it beside a trace: `workbench gaps TRACE --ncu FILE.csv`")),
+        Format::NvidiaReport => Err(Error::usage(format!("{place} is a report that only NVIDIA's tool reads"))
+            .try_next("nsys export --type sqlite FILE.nsys-rep, then `workbench gaps FILE.sqlite`")),
+        Format::Unknown => Err(Error::usage(format!("{place} is no trace that is known here")).try_next(
+            "a PyTorch profiler JSON (.json, .json.gz, .json.zst), `nsys export --type sqlite`, or our own trace",
+        )),
+    }
+}
+
+/// The file's text, decompressed as needed; also what is compressed twice is read.
+pub fn stream(path: &Path) -> Result<Box<dyn Read>> {
+    let file = File::open(path).map_err(|e| Error::usage(format!("cannot open {}: {e}", path.display())))?;
+    decompress(Box::new(file), &head(path)?, 0)
+}
+
+fn decompress(reader: Box<dyn Read>, head: &[u8], depth: u32) -> Result<Box<dyn Read>> {
+    let buffered = BufReader::with_capacity(1 << 18, reader);
+    let inner: Box<dyn Read> = match detect(head) {
+        Format::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered)),
+        Format::Zstd => Box::new(
+            ruzstd::decoding::StreamingDecoder::new(buffered)
+                .map_err(|e| Error::usage(format!("the zstd stream does not begin: {e}")))?,
+        ),
+        _ => return Ok(Box::new(buffered)),
+    };
+    if depth > 0 {
+        return Ok(inner);
+    }
+    let mut inner = BufReader::with_capacity(1 << 16, inner);
+    let head = std::io::BufRead::fill_buf(&mut inner)
+        .map_err(|e| Error::usage(format!("the compressed stream cannot be read: {e}")))?
+        .to_vec();
+    match detect(&head) {
+        Format::Gzip | Format::Zstd => decompress(Box::new(inner), &head, depth + 1),
+        _ => Ok(Box::new(inner)),
+    }
+}
+
+/// What a CUDA, driver or HIP function does, told by its name; version suffixes (`_v7000`, `_ptsz`) do not matter.
+pub fn call_kind(name: &str) -> CallKind {
+    let stem = ["cuda", "hip", "cu"].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name);
+    if stem.starts_with("GraphLaunch") {
+        CallKind::GraphLaunch
+    } else if ["Launch", "ModuleLaunch", "ExtLaunch", "ExtModuleLaunch", "Memcpy", "Memset"]
+        .iter()
+        .any(|p| stem.starts_with(p))
+        && !stem.starts_with("LaunchHostFunc")
+    {
+        CallKind::Launch
+    } else if stem.contains("Synchronize") {
+        CallKind::Sync
+    } else {
+        CallKind::Other
+    }
+}
+
+/// The direction in a copy's name: `Memcpy HtoD (Pageable -> Device)`, `CopyDeviceToHost`.
+pub fn copy_kind(text: &str) -> CopyKind {
+    let found = |words: [&str; 2]| words.iter().any(|w| text.contains(w));
+    match () {
+        () if found(["HtoD", "HostToDevice"]) => CopyKind::HtoD,
+        () if found(["DtoH", "DeviceToHost"]) => CopyKind::DtoH,
+        () if found(["DtoD", "DeviceToDevice"]) => CopyKind::DtoD,
+        () if found(["HtoH", "HostToHost"]) => CopyKind::HtoH,
+        () if found(["PtoP", "PeerToPeer"]) => CopyKind::PtoP,
+        () => CopyKind::Other,
+    }
+}
+
+/// Flaws met while reading, counted by name with the place of the first.
+#[derive(Debug, Default)]
+pub struct Flaws(Vec<Defect>);
+
+impl Flaws {
+    pub fn add(&mut self, defect: &str, offset: u64, detail: &str) {
+        match self.0.iter_mut().find(|d| d.defect == defect) {
+            Some(have) => have.count += 1,
+            None => self.0.push(Defect {
+                defect: defect.into(),
+                count: 1,
+                first_offset: Some(offset),
+                detail: detail.into(),
+            }),
+        }
+    }
+    pub fn into_defects(self) -> Vec<Defect> {
+        self.0
+    }
+}
