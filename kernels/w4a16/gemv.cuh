@@ -1,0 +1,226 @@
+// What the matrix-vector kernels share: x staged in shared memory, the product of one packed chunk on the tensor cores,
+// the sum over the block's warps, and the walk over tiles.
+//
+// One block takes tiles of 16 rows; its warps split K by chunks of 128 (chunk = step * warps + warp), so the block
+// streams neighbouring kilobytes. A warp multiplies 16 rows by up to eight columns of x (mma.m16n8k16, weights as A):
+// M = 1..8 cost the same, and a weight costs about two instructions instead of the three and more of fp32 FMA.
+#pragma once
+#include "../common/wb.cuh"
+#include "convert.cuh"
+
+constexpr u32 kTile = 16, kChunk = 128, kChunkBytes = 1024, kMaxM = 8;
+enum { PRE_NONE = 0, PRE_RMSNORM = 1 };
+enum { POST_NONE = 0, POST_RESIDUAL = 1, POST_SILU_MUL = 2 };
+
+template <class T> struct GemvArgs {
+    const u8* qweight;
+    const u32* scales;  // pairs: rows g and g + 8
+    const u8* zeros;
+    const T* x;
+    const T* norm;
+    const T* residual;
+    void* out;
+    u32 m, n, k, chunks;
+    u32 groups, zero_groups;  // of a row as packed: scales, zero points
+    i32 pre, post, out_f32;
+    float eps;
+};
+
+// Bytes between rows of x in shared memory: 64 mod 128, so that a phase of a 16-byte load (two rows, four lanes each)
+// touches every bank once.
+WB_DEVICE u32 x_stride(u32 chunks) { return chunks * kChunk * 2 + 64; }
+
+// --- x -> shared memory, zero beyond k, normalised if asked. Ends with a barrier.
+// The normalised x is rounded to T: it is an operand of the 16-bit tensor core, as after a separate norm kernel.
+template <class T> WB_DEVICE void stage_x(u8* xs, float* scratch, const GemvArgs<T>& a) {
+    const u32 stride = x_stride(a.chunks), padded = a.chunks * kChunk;
+    const bool norm = a.pre == PRE_RMSNORM;
+    const bool vec = a.k % 8 == 0 && aligned16(a.x) && (!norm || aligned16(a.norm));
+    float ss[kMaxM];
+#pragma unroll
+    for (u32 r = 0; r < kMaxM; r++) ss[r] = 0.0f;
+    for (u32 i = threadIdx.x * 8; i < padded; i += blockDim.x * 8) {
+#pragma unroll
+        for (u32 r = 0; r < kMaxM; r++) {
+            if (r >= a.m) continue;
+            Vec16 v = {{0, 0, 0, 0}};
+            const T* src = a.x + static_cast<u64>(r) * a.k + i;
+            if (vec) {
+                if (i < a.k) v = ld16(src);
+            } else {
+                float e[8];
+#pragma unroll
+                for (u32 j = 0; j < 8; j++) e[j] = i + j < a.k ? to_float(src[j]) : 0.0f;
+                v = pack16<T>(e);
+            }
+            if (norm) {
+                float e[8];
+                unpack16<T>(v, e);
+#pragma unroll
+                for (u32 j = 0; j < 8; j++) ss[r] += e[j] * e[j];
+            }
+            st16(xs + r * stride + i * 2, v);
+        }
+    }
+    if (norm) {
+        const u32 warps = blockDim.x >> 5;
+#pragma unroll
+        for (u32 r = 0; r < kMaxM; r++) {
+            if (r >= a.m) continue;
+            float v = warp_sum(ss[r]);
+            if (lane_id() == 0) scratch[r * 32 + warp_id()] = v;
+        }
+        __syncthreads();
+#pragma unroll
+        for (u32 r = 0; r < kMaxM; r++) {
+            if (r >= a.m) continue;
+            float total = warp_sum(lane_id() < warps ? scratch[r * 32 + lane_id()] : 0.0f);
+            ss[r] = 1.0f / sqrtf(total / static_cast<float>(a.k) + a.eps);
+        }
+        for (u32 i = threadIdx.x * 8; i < a.k; i += blockDim.x * 8) {
+            float gain[8];
+            if (vec) {
+                unpack16<T>(ld16(a.norm + i), gain);
+            } else {
+#pragma unroll
+                for (u32 j = 0; j < 8; j++) gain[j] = i + j < a.k ? to_float(a.norm[i + j]) : 0.0f;
+            }
+#pragma unroll
+            for (u32 r = 0; r < kMaxM; r++) {
+                if (r >= a.m) continue;
+                float e[8];
+                u8* at = xs + r * stride + i * 2;
+                unpack16<T>(ld16(at), e);
+#pragma unroll
+                for (u32 j = 0; j < 8; j++) e[j] *= ss[r] * gain[j];
+                st16(at, pack16<T>(e));
+            }
+        }
+    }
+    __syncthreads();
+}
+
+// --- acc += scale * (chunk of 16 x 128 weights) * x. xs points at this lane's column and eight columns of k.
+// Sums over a group run in the tensor core's fp32 accumulator on exact integers; the scale enters in fp32.
+template <class T, int GPC, bool ASYM>
+WB_DEVICE void chunk_product(float (&acc)[4], const Vec16 (&w)[2], const u32 (&scale)[GPC], const u32 (&zero)[GPC],
+                             const u8* xs) {
+    // At least two independent chains of mma, interleaved, or their latency shows.
+    constexpr int CHAINS = GPC < 2 ? 2 : GPC;
+    float d[CHAINS][4] = {};
+#pragma unroll
+    for (int jj = 0; jj < 4 / CHAINS; jj++) {
+        Vec16 b[CHAINS];
+#pragma unroll
+        for (int s = 0; s < CHAINS; s++) b[s] = ld16(xs + (s * 4 / CHAINS + jj) * 64);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+#pragma unroll
+            for (int s = 0; s < CHAINS; s++) {
+                const int j = s * 4 / CHAINS + jj;  // 32 columns each
+                const u32 z = zero[s * GPC / CHAINS];
+                const u32 bf[2] = {b[s].w[2 * i], b[s].w[2 * i + 1]};
+                u32 f[4];
+                dequant_word(f, w[j / 2].w[(j % 2) * 2 + i], zero_of<T>(ASYM ? z & 15u : 8u),
+                             zero_of<T>(ASYM ? z >> 4 : 8u));
+                mma_m16n8k16<T>(d[s], f, bf);
+            }
+        }
+    }
+#pragma unroll
+    for (int s = 0; s < CHAINS; s++) {
+        const Pair sc = unpack2<T>(scale[s * GPC / CHAINS]);
+        acc[0] = fmaf(sc.lo, d[s][0], acc[0]);
+        acc[1] = fmaf(sc.lo, d[s][1], acc[1]);
+        acc[2] = fmaf(sc.hi, d[s][2], acc[2]);
+        acc[3] = fmaf(sc.hi, d[s][3], acc[3]);
+    }
+}
+
+// --- The walk of a block over its items; an item is a tile, or a gate tile and then its up tile. A tile takes `steps`
+// steps; in each, every warp has one chunk (or none, at a ragged end).
+struct Walk {
+    u32 tile, item, part, step;
+    u32 parts, steps, up;  // up: tiles between a gate tile and its up tile
+    u32 total;             // steps of all this block's items
+    template <class T> WB_DEVICE void start(const GemvArgs<T>& a, u32 warps) {
+        const u32 tiles = (a.n + kTile - 1) / kTile;
+        parts = a.post == POST_SILU_MUL ? 2 : 1;
+        up = tiles / parts;
+        steps = (a.chunks + warps - 1) / warps;
+        item = tile = blockIdx.x;
+        part = step = 0;
+        total = up <= blockIdx.x ? 0 : ((up - blockIdx.x + gridDim.x - 1) / gridDim.x) * parts * steps;
+    }
+    WB_DEVICE bool last() const { return step + 1 == steps; }
+    // True when a new tile begins.
+    WB_DEVICE bool next() {
+        if (++step < steps) return false;
+        step = 0;
+        if (++part < parts) {
+            tile += up;
+        } else {
+            part = 0;
+            item += gridDim.x;
+            tile = item;
+        }
+        return true;
+    }
+};
+
+WB_DEVICE float silu(float v) { return v / (1.0f + __expf(-v)); }
+
+// --- The end of a tile: the warps' partial sums meet in shared memory, in a fixed order, and go out.
+// Two buffers, so that one barrier a tile is enough: nobody writes a buffer again before all have passed the other's
+// barrier, and its readers arrive there only after reading.
+template <class T> struct Finish {
+    float* red;  // [2][warps][kMaxM][16]
+    float gate, residual;
+    u32 parity, warps;  // the block's first `warps` warps take part
+    WB_DEVICE void start(float* buffer, u32 count) {
+        red = buffer;
+        warps = count;
+        gate = residual = 0.0f;
+        parity = 0;
+    }
+    WB_DEVICE void prefetch(const GemvArgs<T>& a, u32 tile) {
+        const u32 row = tile * kTile + threadIdx.x % kTile, col = threadIdx.x / kTile;
+        if (a.post == POST_RESIDUAL && col < a.m && row < a.n)
+            residual = to_float(a.residual[static_cast<u64>(col) * a.n + row]);
+    }
+    WB_DEVICE void tile(const GemvArgs<T>& a, const float (&acc)[4], u32 tile, u32 part, u32 item) {
+        const u32 lane = lane_id(), g = lane >> 2, c = lane & 3;
+        float* buffer = red + parity * warps * kMaxM * kTile;
+        parity ^= 1;
+        float* mine = buffer + (warp_id() * kMaxM + 2 * c) * kTile + g;
+        if (2 * c < a.m) {
+            mine[0] = acc[0];
+            mine[8] = acc[2];
+        }
+        if (2 * c + 1 < a.m) {
+            mine[kTile] = acc[1];
+            mine[kTile + 8] = acc[3];
+        }
+        named_barrier(1, warps * 32);
+        const u32 r = threadIdx.x % kTile, col = threadIdx.x / kTile;
+        if (col >= a.m) return;
+        float sum = 0.0f;
+        for (u32 w = 0; w < warps; w++) sum += buffer[(w * kMaxM + col) * kTile + r];
+        if (a.post == POST_SILU_MUL) {
+            if (part == 0) {
+                gate = sum;
+                return;
+            }
+            sum *= silu(gate);
+        }
+        if (a.post == POST_RESIDUAL) sum += residual;
+        const u32 width = a.post == POST_SILU_MUL ? a.n / 2 : a.n;
+        const u32 row = (a.post == POST_SILU_MUL ? item : tile) * kTile + r;
+        if (row >= width) return;
+        const u64 at = static_cast<u64>(col) * width + row;
+        if (a.out_f32)
+            static_cast<float*>(a.out)[at] = sum;
+        else
+            static_cast<T*>(a.out)[at] = from_float<T>(sum);
+    }
+};
