@@ -10,8 +10,8 @@
 //!   So `(word >> 4j) & 0x000f000f` is register j of the A fragment of one mma.m16n8k16, and the columns a lane needs of x
 //!   are eight neighbours: 16 bytes.
 //! * `scales`, 16-bit floats of the op's dtype \[T\]\[G\]\[8\]\[2\]: entry (g, h) scales row 16·tile + g + 8·h.
-//! * `zeros` (asymmetric only), bytes \[T\]\[G\]\[8\]: byte g has the zero point of row 16·tile + g in its low nibble and of
-//!   row 16·tile + g + 8 in its high one.
+//! * `zeros` (asymmetric only), bytes \[T\]\[G rounded up to even\]\[8\]: byte g has the zero point of row 16·tile + g in its
+//!   low nibble and of row 16·tile + g + 8 in its high one. (Even, so that bulk copies find multiples of 16 bytes.)
 //!
 //! The weight is w = (q − z) · s with q and z in 0..=15, and z = 8 where the layout is symmetric. q − z is exact in bf16
 //! and f16, so the tensor core multiplies exact integers; the scale enters in fp32, once a group.
@@ -57,7 +57,7 @@ pub fn scale_index(spec: &Spec, row: u64, group: u64) -> u64 {
 
 /// Byte of `zeros` and shift for a row and a group.
 pub fn zero_place(spec: &Spec, row: u64, group: u64) -> Place {
-    Place { byte: (row / TILE * spec.packed_groups() + group) * 8 + row % 8, shift: 4 * (row % TILE / 8) as u32 }
+    Place { byte: (row / TILE * spec.zero_groups() + group) * 8 + row % 8, shift: 4 * (row % TILE / 8) as u32 }
 }
 
 /// Bytes of `qweight`.
@@ -70,7 +70,7 @@ pub fn scales_len(spec: &Spec) -> u64 {
 }
 /// Bytes of `zeros`; 0 for the symmetric layout.
 pub fn zeros_bytes(spec: &Spec) -> u64 {
-    if spec.asym { spec.tiles() * spec.packed_groups() * 8 } else { 0 }
+    if spec.asym { spec.tiles() * spec.zero_groups() * 8 } else { 0 }
 }
 
 /// A matrix in the packed layout, ready to upload.

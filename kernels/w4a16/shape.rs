@@ -1,6 +1,6 @@
 //! The rules of a w4a16 shape in one place: what is read from the words, what is refused and with which numbers.
 
-use crate::op::{Chip, DType, OpResult, Shape};
+use crate::op::{DType, OpResult, Shape};
 use crate::op_error;
 
 /// What happens to `x` before the product.
@@ -34,6 +34,8 @@ pub struct Spec {
     pub post: Post,
     pub out: DType,
     pub eps: f32,
+    /// Standard deviation of the random `x`: 1000 makes sums that fp16 could not hold.
+    pub amp: f32,
     /// Index into the variant's table of configurations; none: the heuristic's.
     pub cfg: Option<u64>,
 }
@@ -87,6 +89,7 @@ impl Spec {
             post,
             out,
             eps: shape.float_or("eps", 1e-5)? as f32,
+            amp: shape.float_or("amp", 1.0)? as f32,
             cfg: shape.word("cfg").map(|_| shape.int("cfg")).transpose()?,
         })
     }
@@ -110,6 +113,10 @@ impl Spec {
     /// Groups of a row as packed: the last chunk is whole.
     pub fn packed_groups(&self) -> u64 {
         if self.group == 0 { 1 } else { self.chunks() * (CHUNK / self.group) }
+    }
+    /// Groups of a row in `zeros`: rounded up to even, so that a tile begins at a multiple of 16 bytes.
+    pub fn zero_groups(&self) -> u64 {
+        self.packed_groups().next_multiple_of(2)
     }
     /// Groups that the kernels see in a chunk: 1, 2 or 4.
     pub fn groups_per_chunk(&self) -> u64 {
@@ -135,11 +142,6 @@ pub fn check_group(k: u64, group: u64) -> OpResult<()> {
         32 | 64 | 128 => Err(op_error!("w4a16: k={k} is not a multiple of group={group} ({} weights are left over)", k % group)),
         _ => Err(op_error!("w4a16: group={group} is none of 32, 64, 128, 0 (whole row)")),
     }
-}
-
-/// Shared memory a block may use on `chip`, bytes.
-pub fn shared_limit(chip: &Chip) -> u64 {
-    u64::from(chip.shared_optin)
 }
 
 #[cfg(test)]

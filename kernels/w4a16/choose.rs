@@ -1,0 +1,63 @@
+//! Which kernel and which configuration for a shape. Rules of thumb, apart from the kernels, tested without a GPU.
+
+use super::launch::{BULK, GEMV, GemvConfig, gemv_shared, gemv_supports};
+use super::shape::Spec;
+use crate::op::Chip;
+
+/// The variant for a shape: matrix-vector while x has at most eight rows and fits in shared memory (bulk copies where
+/// there are any), then the tensor-core tile, then the kernel that takes everything.
+pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
+    if gemv_supports(spec, chip, true).is_ok() {
+        "gemv_bulk"
+    } else if gemv_supports(spec, chip, false).is_ok() {
+        "gemv"
+    } else {
+        "dequant"
+    }
+}
+
+/// The configuration of a matrix-vector kernel: the first of the table whose blocks fit on a multiprocessor together.
+///
+/// Eight warps twice rather than sixteen once, so that one block's barrier at a tile's end leaves the other computing;
+/// and no more than half of the shared memory where that is possible, so that the next kernel's blocks can move in.
+pub fn gemv_config(spec: &Spec, chip: &Chip, bulk: bool) -> GemvConfig {
+    let table = if bulk { BULK } else { GEMV };
+    let fits = |c: &&GemvConfig| c.blocks * (gemv_shared(spec, **c, bulk) + 1024) <= u64::from(chip.shared_optin) + 1024;
+    table.iter().find(fits).copied().unwrap_or(table[if bulk { 5 } else { 3 }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Shape;
+
+    fn spec(text: &str) -> Spec {
+        Spec::read(&Shape::parse(text).unwrap()).unwrap()
+    }
+
+    const A100: Chip = Chip { sm: 80, sms: 108, l2_bytes: 40 << 20, shared_optin: 166_912 };
+    const RTX3090: Chip = Chip { sm: 86, sms: 82, l2_bytes: 6 << 20, shared_optin: 101_376 };
+
+    #[test]
+    fn the_decode_shapes_take_bulk_copies_on_hopper() {
+        for shape in ["n=28672,k=4096", "n=4096,k=14336", "n=57344,k=8192", "n=6144,k=4096,m=8"] {
+            assert_eq!(variant(&spec(shape), &Chip::H200), "gemv_bulk", "{shape}");
+            assert_eq!(variant(&spec(shape), &A100), "gemv", "{shape}");
+        }
+    }
+
+    #[test]
+    fn x_that_does_not_fit_goes_elsewhere() {
+        assert_ne!(variant(&spec("n=4096,k=14336,m=8"), &Chip::H200), "gemv_bulk");
+        assert_eq!(variant(&spec("n=4096,k=14336,m=2"), &RTX3090), "gemv");
+        assert_ne!(variant(&spec("n=4096,k=14336,m=4"), &RTX3090), "gemv");
+        assert_eq!(variant(&spec("n=96,k=128,m=1,post=silu_mul"), &Chip::H200), "gemv_bulk");
+        assert_eq!(variant(&spec("n=90,k=128,m=1,post=silu_mul"), &Chip::H200), "dequant");
+    }
+
+    #[test]
+    fn two_blocks_share_a_multiprocessor_while_they_fit() {
+        assert_eq!(gemv_config(&spec("n=4096,k=4096"), &Chip::H200, true), BULK[0]);
+        assert_eq!(gemv_config(&spec("n=4096,k=14336,m=4"), &Chip::H200, true).blocks, 1);
+    }
+}
