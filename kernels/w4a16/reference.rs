@@ -82,7 +82,8 @@ pub fn check(spec: &Spec, view: &dyn View) -> OpResult<Vec<Check>> {
         return Ok(Vec::new());
     }
     let (k, width) = (spec.k as usize, spec.out_n());
-    let tolerance = spec.out.epsilon().max(2e-6) * if spec.post == Post::None { 1.0 } else { 2.0 };
+    // One rounding of out (a single element may be off by all of it), and fp32 sums.
+    let tolerance = spec.out.epsilon().max(2e-6) * if spec.post == Post::None { 1.25 } else { 2.0 };
     let x = operand(spec, view)?;
     let out = view.read("out", 0, spec.m * width)?;
     let residual = if spec.post == Post::Residual { view.read("residual", 0, spec.m * width)? } else { Vec::new() };
