@@ -118,16 +118,7 @@ impl<W: Write> Writer<W> {
     }
 
     pub fn operation(&mut self, o: &Operation) -> io::Result<()> {
-        let shape = (
-            o.work as u8,
-            o.name,
-            o.grid,
-            o.block,
-            o.cluster,
-            o.registers,
-            o.static_shared,
-            o.dynamic_shared,
-        );
+        let shape = (o.work as u8, o.name, o.grid, o.block, o.cluster, o.registers, o.static_shared, o.dynamic_shared);
         let next = self.shapes.len() as u32;
         let shape_id = *self.shapes.entry(shape).or_insert(next);
         if shape_id == next {

@@ -11,29 +11,31 @@ fn operation() -> impl Strategy<Value = Operation> {
         (id, any::<u64>(), id, three.clone(), three.clone(), three),
         (id, id, id, any::<u64>()),
     )
-        .prop_map(|((w, name, dcs, times), (correlation, node, graph, grid, block, cluster), (regs, st, dy, bytes))| {
-            Operation {
-                work: Work::ALL[w],
-                name,
-                device: dcs[0],
-                context: dcs[1],
-                stream: dcs[2],
-                start: times[0],
-                end: times[1],
-                queued: times[2],
-                submitted: times[3],
-                correlation,
-                graph_node: node,
-                graph,
-                grid,
-                block,
-                cluster,
-                registers: regs,
-                static_shared: st,
-                dynamic_shared: dy,
-                bytes,
-            }
-        })
+        .prop_map(
+            |((w, name, dcs, times), (correlation, node, graph, grid, block, cluster), (regs, st, dy, bytes))| {
+                Operation {
+                    work: Work::ALL[w],
+                    name,
+                    device: dcs[0],
+                    context: dcs[1],
+                    stream: dcs[2],
+                    start: times[0],
+                    end: times[1],
+                    queued: times[2],
+                    submitted: times[3],
+                    correlation,
+                    graph_node: node,
+                    graph,
+                    grid,
+                    block,
+                    cluster,
+                    registers: regs,
+                    static_shared: st,
+                    dynamic_shared: dy,
+                    bytes,
+                }
+            },
+        )
 }
 
 fn record() -> impl Strategy<Value = Record> {
