@@ -2,4 +2,6 @@
 
 pub mod import;
 pub mod ledger;
+pub mod native;
+pub mod session;
 pub mod trace;

@@ -69,8 +69,8 @@ fn open(path: &Path) -> Result<Library, String> {
     }
     // SAFETY: runs libcupti's initialisers, which is what we mean to do. RTLD_NOW, so that a library that lacks its own
     // dependencies fails here and not in the middle of a measurement.
-    let library =
-        unsafe { libloading::os::unix::Library::open(Some(path), libc::RTLD_NOW | libc::RTLD_LOCAL) }.map_err(reason)?;
+    let library = unsafe { libloading::os::unix::Library::open(Some(path), libc::RTLD_NOW | libc::RTLD_LOCAL) }
+        .map_err(reason)?;
     // SAFETY: looks up symbols only; each is a Result of its own.
     let raw = unsafe { Cupti::from_library(library) }.map_err(reason)?;
     let mut api_version = 0;
