@@ -1,0 +1,121 @@
+//! The pure side: shape rules, cost, and what the heuristic picks.
+
+use super::choose::{self, GEMV, GEMV_ASYNC, GEMV_BULK, MMA};
+use super::problem::Problem;
+use super::*;
+
+fn problem(text: &str) -> Problem {
+    Problem::of(&Shape::parse(text).unwrap()).unwrap()
+}
+fn refused(text: &str) -> String {
+    Problem::of(&Shape::parse(text).unwrap()).unwrap_err().0
+}
+
+/// GeForce RTX 3090: 99 KB of shared memory to a block.
+const SM86: Chip = Chip { sm: 86, sms: 82, l2_bytes: 6 << 20, shared_optin: 101_376 };
+
+#[test]
+fn shapes_are_checked() {
+    assert!(refused("m=1,n=4,k=0").contains("k=0"));
+    assert!(refused("m=1,n=5,k=8,post=silu_mul").contains("n=5"));
+    assert!(refused("m=1,n=5,k=8,dtype=f32").contains("bf16 or f16"));
+    assert!(refused("m=1,n=5,k=8,dtype=f16,out=bf16").contains("f32"));
+    assert!(refused("m=1,n=5g,k=8").contains("2^30"));
+    assert!(refused("m=1,k=8").contains("lacks `n`"));
+}
+
+#[test]
+fn cost_counts_each_array_once() {
+    let c = problem("m=2,n=8,k=16,pre=rmsnorm,post=residual,out=f32").cost();
+    let sizes: Vec<_> = c.terms.iter().map(|t| (t.name, t.bytes)).collect();
+    assert_eq!(sizes, [("weights", 256), ("x", 64), ("norm", 32), ("residual", 32), ("out", 64)]);
+    assert_eq!(c.flops, 2 * 2 * 8 * 16);
+    assert_eq!(problem("m=1,n=8,k=16,post=silu_mul").cost().bytes(), 256 + 32 + 8);
+    assert_eq!(problem("m=0,n=8,k=16").cost().bytes(), 0);
+}
+
+#[test]
+fn decode_shapes_share_an_sm_with_the_next_kernel() {
+    for (n, k) in shapes::LLAMA_3_8B {
+        for m in [1, 2] {
+            let p = problem(&format!("m={m},n={n},k={k}"));
+            assert_eq!(choose::variant(&p, &Chip::H200), "gemv_bulk");
+            for (name, table) in [("gemv", GEMV), ("gemv_async", GEMV_ASYNC), ("gemv_bulk", GEMV_BULK)] {
+                let c = choose::gemv_config(table, name, &p, &Chip::H200).unwrap();
+                assert_eq!(c.m, m);
+                assert_eq!(c.blocks(&p, &Chip::H200), 132 * c.per_sm, "{name} {n}x{k}");
+                if k == 4096 || m == 1 {
+                    assert!(c.shared(&p) * 2 <= u64::from(Chip::H200.shared_optin), "{name} m={m} {n}x{k}");
+                }
+            }
+            let expected = if m == 2 && k == 14336 { "gemv" } else { "gemv_async" };
+            assert_eq!(choose::variant(&p, &SM86), expected, "m={m} {n}x{k}");
+        }
+    }
+}
+
+#[test]
+fn configurations_are_picked_by_number() {
+    let p = problem("m=1,n=4096,k=4096,cfg=2");
+    assert_eq!(
+        choose::gemv_config(GEMV_BULK, "gemv_bulk", &p, &Chip::H200).unwrap().entry("gemv_bulk", &p),
+        "matmul_gemv_bulk_bf16_m1_r2u2d3w16"
+    );
+    assert_eq!(GEMV[0].entry("gemv", &p), "matmul_gemv_bf16_m1_r2u4w8");
+    let far = problem("m=1,n=4096,k=4096,cfg=99");
+    assert!(choose::gemv_config(GEMV, "gemv", &far, &Chip::H200).unwrap_err().0.contains("0 to"));
+    let wide = problem("m=2,n=4096,k=4096,cfg=0");
+    assert!(choose::gemv_config(GEMV, "gemv", &wide, &Chip::H200).unwrap_err().0.contains("m up to 1"));
+}
+
+#[test]
+fn too_much_x_is_a_typed_error() {
+    let p = problem("m=8,n=4096,k=16384");
+    assert!(choose::gemv_config(GEMV, "gemv", &p, &Chip::H200).unwrap_err().0.contains("shared memory"));
+    let p = problem("m=9,n=4096,k=64");
+    assert!(choose::gemv_config(GEMV, "gemv", &p, &Chip::H200).unwrap_err().0.contains("m=9"));
+}
+
+#[test]
+fn tiles_fit_the_chip() {
+    let square = problem("m=8192,n=8192,k=8192");
+    assert_eq!(*choose::mma_tile(&square, &Chip::H200).unwrap(), MMA[0]);
+    let tile = choose::mma_tile(&square, &SM86).unwrap();
+    assert_eq!((tile.m, tile.n, tile.shared()), (128, 128, 98_304));
+    assert!(choose::mma_tile(&problem("m=16,n=4096,k=64"), &Chip::H200).unwrap().m == 64);
+    assert_eq!(MMA[2].count(&problem("m=130,n=258,k=8")), 2 * 3);
+    assert_eq!(MMA[2].count(&problem("m=130,n=258,k=8,post=silu_mul")), 2 * 3);
+}
+
+#[test]
+fn the_norm_is_refused_where_no_kernel_folds_it() {
+    let s = Shape::parse("m=32,n=4096,k=4096,pre=rmsnorm").unwrap();
+    let chosen = Matmul.choose(&s, &Chip::H200);
+    assert!(Matmul.supports(chosen, &s, &Chip::H200).unwrap_err().0.contains("rmsnorm"));
+    assert!(Matmul.supports("naive", &s, &Chip::H200).is_ok());
+    let s = Shape::parse("m=1,n=4096,k=4096").unwrap();
+    assert!(Matmul.supports("gemv_bulk", &s, &SM86).unwrap_err().0.contains("9.0"));
+}
+
+#[test]
+fn every_listed_shape_has_a_variant() {
+    let mut rng = Rng(1);
+    let random = (0..500).map(|_| Matmul.random_shape(&mut rng));
+    for s in Matmul.edge_shapes().into_iter().chain(Matmul.bench_shapes()).chain(random) {
+        for chip in [Chip::H200, SM86] {
+            let v = Matmul.choose(&s, &chip);
+            if !s.to_string().contains("rmsnorm") {
+                Matmul.supports(v, &s, &chip).unwrap_or_else(|e| panic!("{s}: {e}"));
+            }
+        }
+        Matmul.supports("naive", &s, &Chip::H200).unwrap();
+    }
+}
+
+#[test]
+fn an_empty_problem_launches_nothing() {
+    let s = Shape::parse("m=0,n=8,k=8").unwrap();
+    assert!(Matmul.launches("naive", &s, &Chip::H200, &Bindings::new()).unwrap().is_empty());
+    let s = Shape::parse("m=1,n=8,k=8").unwrap();
+    assert!(Matmul.launches("naive", &s, &Chip::H200, &Bindings::new()).unwrap_err().0.contains("`x`"));
+}
