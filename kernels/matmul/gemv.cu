@@ -56,7 +56,7 @@ template <class T, int M, int R, int U, int WARPS> WB_DEVICE void gemv(const Arg
 
 // Entry names carry the configuration; choose.rs has the same table.
 #define GEMV(T, M, R, U, W)                                                                                            \
-    WB_KERNEL void __launch_bounds__(W * 32) matmul_gemv_##T##_m##M##_r##R##u##U##w##W(MATMUL_PARAMS(T)) {             \
+    WB_KERNEL void __launch_bounds__(W * 32, 1) matmul_gemv_##T##_m##M##_r##R##u##U##w##W(MATMUL_PARAMS(T)) {             \
         gemv<T, M, R, U, W>(MATMUL_ARGS(T));                                                                           \
     }                                                                                                                  \
     WB_ENTRY(matmul_gemv_##T##_m##M##_r##R##u##U##w##W)

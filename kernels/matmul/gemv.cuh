@@ -57,7 +57,7 @@ WB_DEVICE void stage_x(const Args<T>& a, T* xs, const T* gain, i32 padded, float
         }
     }
     if (a.pre) {
-        i32 warps = blockDim.x >> 5;
+        u32 warps = blockDim.x >> 5;
 #pragma unroll
         for (int i = 0; i < M; i++) {
             float s = warp_sum(squares[i]);
@@ -117,6 +117,7 @@ template <class T, int M, int R> WB_DEVICE float group_residual(const Args<T>& a
 template <class T, int M, int R>
 WB_DEVICE void finish_group(const Args<T>& a, const Rows<T, R>& rows, i32 u, float (&acc)[M][R], float residual) {
     static_assert(M * R <= 32, "one lane stores one output");
+    const i32 lane = lane_id();
     float mine = 0.0f;
 #pragma unroll
     for (int i = 0; i < M; i++) {
@@ -132,7 +133,7 @@ WB_DEVICE void finish_group(const Args<T>& a, const Rows<T, R>& rows, i32 u, flo
         }
 #pragma unroll
         for (int j = 0; j < R; j++) {
-            if (lane_id() == i * R + j) mine = acc[i][j];
+            if (lane == i * R + j) mine = acc[i][j];
             acc[i][j] = 0.0f;
         }
     }
