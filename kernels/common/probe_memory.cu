@@ -64,13 +64,18 @@ template <int U> WB_DEVICE void copy_all(const Vec16* p, Vec16* q, i64 n) {
     }
 }
 
-// Reads an array that L2 holds `passes` times. A block's chunk moves on from pass to pass, so that no multiprocessor
-// asks for the same lines twice running and its own L1 cannot answer.
+// Reads an array that L2 holds `passes` times, as one run of chunks that the blocks take in turn: the load is even, and
+// a multiprocessor does not meet the same lines again before it has read far more than its own L1 could keep.
 template <int U> WB_DEVICE void read_l2(const Vec16* p, i64 n, i32 passes, u32* out) {
     const i64 chunks = n / (static_cast<i64>(blockDim.x) * U);
+    const i64 total = chunks * passes, step = gridDim.x % chunks;
+    i64 chunk = blockIdx.x % chunks;
     u32 sum = 0;
-    for (i32 pass = 0; pass < passes; pass++)
-        for (i64 c = blockIdx.x; c < chunks; c += gridDim.x) sum += read_chunk<U>(p, n, (c + pass * 37) % chunks);
+    for (i64 t = blockIdx.x; t < total; t += gridDim.x) {
+        sum += read_chunk<U>(p, n, chunk);
+        chunk += step;
+        if (chunk >= chunks) chunk -= chunks;
+    }
     gather(sum, out);
 }
 

@@ -72,6 +72,15 @@ impl Memory {
             format!("setting {}", Bytes(bytes))
         })
     }
+    /// Enqueues the driver's own device-to-device copy of everything.
+    pub fn copy_to(&self, other: &Memory, stream: &Stream) -> Result<()> {
+        other.bounds(0, self.bytes);
+        // SAFETY: both allocations hold that many bytes.
+        check(
+            unsafe { sys::cuMemcpyDtoDAsync_v2(other.address, self.address, self.bytes as usize, stream.raw()) },
+            || format!("copying {} on the device", Bytes(self.bytes)),
+        )
+    }
     fn bounds(&self, offset: u64, bytes: u64) {
         let end = offset.checked_add(bytes);
         assert!(end.is_some_and(|end| end <= self.bytes.max(1)), "{offset}+{bytes} of {} bytes", self.bytes);

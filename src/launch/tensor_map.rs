@@ -14,14 +14,14 @@ pub fn encode(map: &TensorMap) -> Result<sys::CUtensorMap> {
     if !(1..=5).contains(&rank) || map.strides.len() + 1 != rank || map.box_dims.len() != rank {
         return broken(format!("{rank} dimensions, {} strides, {} box sides", map.strides.len(), map.box_dims.len()));
     }
-    if map.address % 16 != 0 || map.strides.iter().any(|s| s % 16 != 0) {
+    if !map.address.is_multiple_of(16) || map.strides.iter().any(|s| s % 16 != 0) {
         return broken(format!("address {:#x} and strides {:?} must be multiples of 16", map.address, map.strides));
     }
     if map.box_dims.iter().any(|side| !(1..=256).contains(side)) {
         return broken("a box side is outside 1..=256".into());
     }
     let row = u64::from(map.box_dims[0]) * map.dtype.size();
-    if row % 16 != 0 || (map.swizzle > 0 && row > u64::from(map.swizzle)) {
+    if !row.is_multiple_of(16) || (map.swizzle > 0 && row > u64::from(map.swizzle)) {
         return broken(format!("{row} bytes of the innermost side with a swizzle of {} bytes", map.swizzle));
     }
     let dtype = match map.dtype {

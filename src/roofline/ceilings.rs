@@ -19,7 +19,8 @@ pub struct Ceilings {
     pub read_gbps: f64,
     pub write_gbps: f64,
     pub copy_gbps: f64,
-    pub l2_gbps: f64,
+    /// Reads that L2 answers; absent where nobody measured it.
+    pub l2_gbps: Option<f64>,
     /// Tensor cores on random bf16 data in the first milliseconds, before the power limit holds the clocks.
     pub bf16_tflops: f64,
     /// The same after a second.
@@ -88,7 +89,7 @@ impl Ceilings {
         self.bf16_tflops * 1e3 / self.read_gbps
     }
     /// NVIDIA H200 as recorded with `peers/` on 2026-11-30: 4 GiB read, write and copy; 8192³ matrix products; empty
-    /// kernels of 132 blocks. L2 and fp32 are the datasheet's until a `roofline` run replaces them.
+    /// kernels of 132 blocks. fp32 is the datasheet's.
     pub fn h200() -> Self {
         Self {
             gpu: "NVIDIA H200".into(),
@@ -100,7 +101,7 @@ impl Ceilings {
             read_gbps: 4_581.0,
             write_gbps: 4_703.0,
             copy_gbps: 4_283.0,
-            l2_gbps: 7_500.0,
+            l2_gbps: None,
             bf16_tflops: 771.0,
             bf16_sustained_tflops: 666.0,
             fp16_tflops: 771.0,

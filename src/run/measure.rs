@@ -197,17 +197,11 @@ impl Bench {
         &self.stream
     }
 
-    /// Durations of `count` pieces of work, all of them in the queue before the first begins.
-    pub fn batch(
-        &mut self,
-        count: usize,
-        before: impl FnMut(usize) -> Result<()>,
-        work: impl FnMut(usize) -> Result<()>,
-    ) -> Result<(Vec<f64>, Reading)> {
+    /// Durations of `count` repetitions of stream work that a graph would change (a driver's copy), each between events.
+    pub fn in_stream(&mut self, count: usize, work: impl Fn(&Stream) -> Result<()>) -> Result<Vec<f64>> {
         self.spin.launch(&self.stream)?;
-        let (clocks, mut reading) = (&self.clocks, Reading::default());
-        let times = self.timer.batch(&self.stream, count, before, work, || reading = clocks.read())?;
-        Ok((times, reading))
+        let stream = &self.stream;
+        self.timer.batch(stream, count, |_| Ok(()), |_| work(stream), || ())
     }
 
     /// Times pieces of work in alternation.

@@ -60,7 +60,7 @@ impl CublasLt {
     }
 
     /// A product on settled addresses (w, x, out).
-    fn new(
+    pub(super) fn new(
         device: &Device,
         [m, n, k]: [u64; 3],
         input: sys::cudaDataType,
