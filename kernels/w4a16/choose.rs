@@ -22,7 +22,8 @@ pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
 /// and no more than half of the shared memory where that is possible, so that the next kernel's blocks can move in.
 pub fn gemv_config(spec: &Spec, chip: &Chip, bulk: bool) -> GemvConfig {
     let table = if bulk { BULK } else { GEMV };
-    let fits = |c: &&GemvConfig| c.blocks * (gemv_shared(spec, **c, bulk) + 1024) <= u64::from(chip.shared_optin) + 1024;
+    let fits =
+        |c: &&GemvConfig| c.blocks * (gemv_shared(spec, **c, bulk) + 1024) <= u64::from(chip.shared_optin) + 1024;
     table.iter().find(fits).copied().unwrap_or(table[if bulk { 5 } else { 3 }])
 }
 

@@ -150,7 +150,9 @@ impl Op for W4a16 {
         // Every group, symmetric or not, both types; k that leaves half a chunk, one group, many.
         for dtype in ["bf16", "f16"] {
             for zeros in ["sym", "asym"] {
-                for (group, k) in [(128, 128), (128, 1152), (64, 64), (64, 320), (32, 32), (32, 1056), (0, 77), (0, 1000)] {
+                for (group, k) in
+                    [(128, 128), (128, 1152), (64, 64), (64, 320), (32, 32), (32, 1056), (0, 77), (0, 1000)]
+                {
                     texts.push(format!("m=3,n=41,k={k},dtype={dtype},group={group},zeros={zeros}"));
                 }
             }

@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn error_is_at_most_half_a_step() {
-        for text in ["n=21,k=256", "n=21,k=256,zeros=asym,group=32", "n=5,k=192,group=64,dtype=f16", "n=3,k=77,group=0"] {
+        for text in ["n=21,k=256", "n=21,k=256,zeros=asym,group=32", "n=5,k=192,group=64,dtype=f16", "n=3,k=77,group=0"]
+        {
             let s = spec(text);
             let w = weights((s.n * s.k) as usize, 7);
             let back = dequantize(&round_to_nearest(&w, &s).unwrap(), &s);

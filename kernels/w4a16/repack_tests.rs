@@ -6,8 +6,10 @@ use super::*;
 /// k = 32, n = 8, one group: q\[input, output\] = (input + output) mod 16.
 fn gptq_words() -> Vec<u32> {
     // Inputs 0..8 of output 0 are 0..7 from the lowest nibble up.
-    let first = [0x7654_3210u32, 0x8765_4321, 0x9876_5432, 0xa987_6543, 0xba98_7654, 0xcba9_8765, 0xdcba_9876, 0xedcb_a987];
-    let second = [0xfedc_ba98u32, 0x0fed_cba9, 0x10fe_dcba, 0x210f_edcb, 0x3210_fedc, 0x4321_0fed, 0x5432_10fe, 0x6543_210f];
+    let first =
+        [0x7654_3210u32, 0x8765_4321, 0x9876_5432, 0xa987_6543, 0xba98_7654, 0xcba9_8765, 0xdcba_9876, 0xedcb_a987];
+    let second =
+        [0xfedc_ba98u32, 0x0fed_cba9, 0x10fe_dcba, 0x210f_edcb, 0x3210_fedc, 0x4321_0fed, 0x5432_10fe, 0x6543_210f];
     [first, second, first, second].concat()
 }
 
@@ -83,11 +85,9 @@ fn awq_interleaves_weights_and_zero_points() {
     let word = 0x7531_6420u32;
     let qweight = vec![word; 32];
     // Zero points 8..15 for outputs 0..8.
-    let (s, p) = awq(
-        &Awq { n: 8, k: 32, group: 32, qweight: &qweight, qzeros: &[0xfdb9_eca8], scales: &[1.0; 8] },
-        DType::Bf16,
-    )
-    .unwrap();
+    let (s, p) =
+        awq(&Awq { n: 8, k: 32, group: 32, qweight: &qweight, qzeros: &[0xfdb9_eca8], scales: &[1.0; 8] }, DType::Bf16)
+            .unwrap();
     for out in 0..8 {
         assert_eq!(p.q(&s, out, 5), out as u8);
         assert_eq!(p.zero(&s, out, 0), 8 + out as u8);

@@ -139,7 +139,9 @@ pub fn check_group(k: u64, group: u64) -> OpResult<()> {
     match group {
         0 => Ok(()),
         32 | 64 | 128 if k % group == 0 => Ok(()),
-        32 | 64 | 128 => Err(op_error!("w4a16: k={k} is not a multiple of group={group} ({} weights are left over)", k % group)),
+        32 | 64 | 128 => {
+            Err(op_error!("w4a16: k={k} is not a multiple of group={group} ({} weights are left over)", k % group))
+        }
         _ => Err(op_error!("w4a16: group={group} is none of 32, 64, 128, 0 (whole row)")),
     }
 }

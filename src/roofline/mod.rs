@@ -1,6 +1,8 @@
 //! What a machine can do, and what a plan should therefore cost. Pure: no device is touched.
 
 pub mod ceilings;
+pub mod machine;
+pub mod plot;
 pub mod predict;
 pub mod store;
 

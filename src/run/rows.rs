@@ -92,6 +92,8 @@ pub fn json(row: &Row) -> Value {
         "flops": p.cost.flops,
         "floor_ns": ns(p.floor.ns),
         "predicted_ns": ns(p.ns),
+        "predicted_low_ns": ns(p.low),
+        "predicted_high_ns": ns(p.high),
         "share_of_ceiling": row.share(),
         "bound": bound(&p.floor),
         "kernels": p.kernels,

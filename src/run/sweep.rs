@@ -8,7 +8,7 @@ use super::warning::{FLOOR_SLACK, Warning};
 use super::{Executor, Gpu};
 use crate::error::{Error, Result};
 use crate::op::{Bindings, Check, Chip, Cost, Op, Shape};
-use crate::roofline::{Ceilings, Floor};
+use crate::roofline::{Calibration, Ceilings, Floor};
 
 /// Bytes that a rotation of input sets must pass before it returns to the first: enough that L2 holds none of it.
 pub fn footprint(chip: &Chip) -> u64 {
@@ -57,24 +57,24 @@ impl Which {
 pub struct Predicted {
     pub cost: Cost,
     pub floor: Floor,
-    /// Floor plus one graph edge for each kernel.
+    /// Calibrated estimate, with its 80 % interval.
     pub ns: f64,
+    pub low: f64,
+    pub high: f64,
     pub kernels: usize,
 }
 
 /// Predicts a variant on a machine. Needs no device: the launches are made for invented addresses and only counted.
 pub fn predict(op: &dyn Op, variant: &str, shape: &Shape, chip: &Chip, ceilings: &Ceilings) -> Result<Predicted> {
     let cost = op.cost(shape)?;
-    let floor = ceilings.floor(&cost);
+    let p = Calibration::default().predict(op.name(), &cost, ceilings);
     let mut at = Bindings::new();
     for (i, buffer) in op.buffers(shape, 1)?.iter().enumerate() {
         at.set(buffer.name, (i as u64 + 1) << 40);
     }
     at.set("workspace", 1 << 50);
-    let launches = op.launches(variant, shape, chip, &at)?;
-    let edges: f64 =
-        launches.iter().map(|l| if l.programmatic { ceilings.pdl_edge_ns } else { ceilings.graph_node_ns }).sum();
-    Ok(Predicted { cost, floor, ns: floor.ns + edges, kernels: launches.len() })
+    let kernels = op.launches(variant, shape, chip, &at)?.len();
+    Ok(Predicted { cost, floor: p.floor, ns: p.ns, low: p.low, high: p.high, kernels })
 }
 
 /// One measured row.
@@ -215,8 +215,8 @@ fn rows(
             Ok(Some(work)) => {
                 let checks = check(gpu, op, shape, &work, &sets[0], plan)?;
                 let cost = op.cost(shape)?;
-                let floor = ceilings.floor(&cost);
-                let predicted = Predicted { cost, floor, ns: floor.ns + ceilings.graph_node_ns, kernels: 1 };
+                let p = Calibration::default().predict(op.name(), &cost, ceilings);
+                let predicted = Predicted { cost, floor: p.floor, ns: p.ns, low: p.low, high: p.high, kernels: 1 };
                 heads.push((work.name().to_string(), true, predicted, checks));
                 works.push(Box::new(work));
             }
