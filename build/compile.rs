@@ -16,7 +16,9 @@ use std::process::Command;
 
 /// Flags of the front end, the same for every variant.
 pub const NVCC_FLAGS: &[&str] = &["--std=c++17", "-O3", "-lineinfo", "-I."];
-const PTXAS_FLAGS: &[&str] = &["-O3", "-v", "--generate-line-info", "--warn-on-spills"];
+const PTXAS_FLAGS: &[&str] = &["-O3", "-v"];
+/// Line tables are four fifths of a cubin, so only the chips that this project is tuned on carry them.
+const LINES: &[Arch] = &[Arch::Sm90, Arch::Sm90a];
 
 /// The compilers, and where things are.
 pub struct Compiler {
@@ -34,8 +36,6 @@ pub struct Compiler {
 pub struct Built {
     /// Absent where no architecture of the variant is wanted.
     pub fatbin: Option<PathBuf>,
-    /// The newest virtual architecture and its PTX.
-    pub ptx: Option<(String, PathBuf)>,
     pub notes: Notes,
     pub key: String,
 }
@@ -45,7 +45,6 @@ pub struct Built {
 pub struct Notes {
     pub resources: Vec<Resources>,
     pub warnings: Vec<String>,
-    pub ptx_arch: Option<String>,
 }
 
 /// Key of a variant's inputs: how it is compiled, its text and the text of each header it reaches.
@@ -112,65 +111,73 @@ impl Compiler {
         }
         let text = std::fs::read_to_string(keep.join("notes.json")).map_err(|e| e.to_string())?;
         let notes: Notes = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", keep.display()))?;
-        let ptx = notes.ptx_arch.clone().map(|a| (a, keep.join("image.ptx")));
         let fatbin = Some(keep.join("image.fatbin")).filter(|f| f.is_file());
-        Ok(Built { fatbin, ptx, notes, key })
+        Ok(Built { fatbin, notes, key })
     }
 
     fn compile(&self, unit: &Unit, archs: &[Arch], work: &Path) -> Result<(), String> {
         let mut notes = Notes::default();
         let mut join = Command::new(self.toolkit.tool("fatbinary"));
-        join.args(["-64", "--compress-all", "--create"]).arg(work.join("image.fatbin"));
+        join.args(["-64", "--compress-all", "--compress-mode=size", "--create"]).arg(work.join("image.fatbin"));
         let hand_written = if unit.is_ptx() { Some(self.ptx_target(unit)?) } else { None };
-        for (virtual_arch, chips) in targets(archs, hand_written.as_deref()) {
+        let targets = targets(archs, hand_written.as_deref());
+        for (virtual_arch, chips) in &targets {
             let ptx = work.join(format!("compute_{virtual_arch}.ptx"));
-            if unit.is_ptx() {
-                std::fs::copy(self.kernels.join(&unit.file), &ptx).map_err(|e| e.to_string())?;
-            } else {
-                let mut nvcc = Command::new(self.toolkit.tool("nvcc"));
-                nvcc.arg("-ptx").arg(format!("-arch=compute_{virtual_arch}")).args(NVCC_FLAGS);
-                let log = self.run(nvcc.arg("-o").arg(&ptx).arg(&unit.file), unit)?;
-                notes.warnings.extend(ptxas::warnings(&log));
-                self.take_machine_paths_out(&ptx)?;
-            }
-            for chip in &chips {
+            self.front(unit, virtual_arch, &ptx, &mut notes)?;
+            for chip in chips {
                 let cubin = work.join(format!("{}.cubin", chip.name()));
-                let mut assemble = Command::new(self.toolkit.tool("ptxas"));
-                assemble.arg(format!("-arch={}", chip.name())).args(PTXAS_FLAGS).arg("-o").arg(&cubin).arg(&ptx);
-                let log = self.run(&mut assemble, unit)?;
-                if let Some(line) = ptxas::fatal(&log) {
-                    return Err(format!("kernels/{} for {}: {line}", unit.file, chip.name()));
-                }
-                notes.warnings.extend(ptxas::warnings(&log));
-                let found = ptxas::parse(&log);
-                if found.is_empty() {
-                    return Err(format!("kernels/{}: ptxas reports no kernel for {}", unit.file, chip.name()));
-                }
-                notes.resources.extend(found);
+                self.back(unit, *chip, &ptx, &cubin, &mut notes)?;
                 let sm = &chip.name()["sm_".len()..];
                 join.arg(format!("--image3=kind=elf,sm={sm},file={}", cubin.display()));
             }
-            notes.ptx_arch = Some(format!("compute_{virtual_arch}"));
-            std::fs::copy(&ptx, work.join("image.ptx")).map_err(|e| e.to_string())?;
         }
-        // PTX goes along for chips newer than any listed; architecture-specific PTX would not load there.
-        if let Some(newest) = notes.ptx_arch.as_deref().and_then(|a| a.strip_prefix("compute_"))
-            && !newest.ends_with('a')
-        {
-            join.arg(format!("--image3=kind=ptx,sm={newest},file={}", work.join("image.ptx").display()));
-        }
-        notes.warnings.dedup();
-        if notes.ptx_arch.is_some() {
-            self.run(&mut join, unit)?;
+        // The newest PTX goes along, for chips newer than any listed and for people to read.
+        if let Some((newest, _)) = targets.last() {
+            let (from, plain) = (work.join(format!("compute_{newest}.ptx")), work.join("plain.ptx"));
+            let text = std::fs::read_to_string(&from).map_err(|e| e.to_string())?;
+            std::fs::write(&plain, without_lines(&text)).map_err(|e| e.to_string())?;
+            self.run(join.arg(format!("--image3=kind=ptx,sm={newest},file={}", plain.display())), unit)?;
         }
         for entry in std::fs::read_dir(work).map_err(|e| e.to_string())?.flatten() {
-            let name = entry.file_name();
-            if name.to_string_lossy().starts_with("compute_") || name.to_string_lossy().ends_with(".cubin") {
+            if entry.path().extension().is_some_and(|e| e == "ptx" || e == "cubin") {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
+        notes.warnings.dedup();
         let text = serde_json::to_string_pretty(&notes).map_err(|e| e.to_string())?;
         std::fs::write(work.join("notes.json"), text).map_err(|e| e.to_string())
+    }
+
+    /// Source to PTX; a hand-written file is taken as it is.
+    fn front(&self, unit: &Unit, virtual_arch: &str, ptx: &Path, notes: &mut Notes) -> Result<(), String> {
+        if unit.is_ptx() {
+            return std::fs::copy(self.kernels.join(&unit.file), ptx).map(|_| ()).map_err(|e| e.to_string());
+        }
+        let mut nvcc = Command::new(self.toolkit.tool("nvcc"));
+        nvcc.arg("-ptx").arg(format!("-arch=compute_{virtual_arch}")).args(NVCC_FLAGS);
+        let log = self.run(nvcc.arg("-o").arg(ptx).arg(&unit.file), unit)?;
+        notes.warnings.extend(ptxas::warnings(&log));
+        self.take_machine_paths_out(ptx)
+    }
+
+    /// PTX to machine code of one chip, with the assembler's report.
+    fn back(&self, unit: &Unit, chip: Arch, ptx: &Path, cubin: &Path, notes: &mut Notes) -> Result<(), String> {
+        let mut assemble = Command::new(self.toolkit.tool("ptxas"));
+        assemble.arg(format!("-arch={}", chip.name())).args(PTXAS_FLAGS);
+        if LINES.contains(&chip) {
+            assemble.arg("--generate-line-info");
+        }
+        let log = self.run(assemble.arg("-o").arg(cubin).arg(ptx), unit)?;
+        if let Some(line) = ptxas::fatal(&log) {
+            return Err(format!("kernels/{} for {}: {line}", unit.file, chip.name()));
+        }
+        notes.warnings.extend(ptxas::warnings(&log));
+        let found = ptxas::parse(&log);
+        if found.is_empty() {
+            return Err(format!("kernels/{}: ptxas reports no kernel for {}", unit.file, chip.name()));
+        }
+        notes.resources.extend(found);
+        Ok(())
     }
 
     /// The number after `.target sm_` in a hand-written file.
@@ -210,4 +217,20 @@ impl Compiler {
         let args: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         Err(format!("kernels/{} does not compile\n  {program} {}\n{log}", unit.file, args.join(" ")))
     }
+}
+
+/// PTX without its line tables.
+fn without_lines(ptx: &str) -> String {
+    let mut out = String::with_capacity(ptx.len());
+    let mut in_section = false;
+    for line in ptx.lines() {
+        let start = line.trim_start();
+        in_section |= start.starts_with(".section");
+        if !(in_section || start.starts_with(".loc") || start.starts_with(".file")) {
+            out.push_str(line);
+            out.push('\n');
+        }
+        in_section &= !start.starts_with('}');
+    }
+    out
 }

@@ -64,13 +64,6 @@ pub fn table(rows: &[Row], facts: &Facts, kernels: &Path, out: &Path) -> Result<
             }
             None => text.push_str("fatbin: None,\n"),
         }
-        match row.built.as_ref().and_then(|b| b.ptx.as_ref()) {
-            Some((arch, f)) => {
-                let copy = keep(f, &out.join(format!("{stem}.ptx")))?;
-                let _ = writeln!(text, "ptx: Some(({arch:?}, include_str!({copy:?}))),");
-            }
-            None => text.push_str("ptx: None,\n"),
-        }
         let _ = writeln!(text, "resources: &[");
         for r in row.built.iter().flat_map(|b| &b.notes.resources) {
             let _ = writeln!(

@@ -88,7 +88,7 @@ fn ptx(image: &Image) -> Result<String> {
     if image.is_ptx {
         return Ok(image.source.to_string());
     }
-    image.ptx.map(|(_, text)| text.to_string()).ok_or_else(|| not_compiled(image))
+    image.ptx().ok_or_else(|| not_compiled(image))
 }
 
 fn resources(image: &Image, args: &Args) -> Result<String> {

@@ -1,5 +1,7 @@
 //! The images that `build.rs` embedded, one for each kernel variant. Pure: nothing here touches a driver.
 
+use super::fatbin;
+
 include!(concat!(env!("OUT_DIR"), "/images.rs"));
 
 /// One variant as built into this program.
@@ -22,8 +24,6 @@ pub struct Image {
     /// Machine code for each architecture, and PTX for newer ones; absent when the program was built without nvcc (or
     /// for other architectures only), in which case the source compiles at run time.
     pub fatbin: Option<&'static [u8]>,
-    /// The newest virtual architecture compiled for, and its PTX.
-    pub ptx: Option<(&'static str, &'static str)>,
     /// What the assembler reported, one row for each kernel and architecture.
     pub resources: &'static [Resources],
 }
@@ -74,6 +74,10 @@ pub fn find(name: &str) -> Option<&'static Image> {
 }
 
 impl Image {
+    /// The PTX that the image carries for newer chips, as text.
+    pub fn ptx(&self) -> Option<String> {
+        fatbin::ptx(self.fatbin?)
+    }
     /// What the assembler reported for a kernel on an architecture.
     pub fn resources(&self, entry: &str, arch: &str) -> Option<&'static Resources> {
         self.resources.iter().find(|r| r.entry == entry && r.arch == arch)

@@ -21,6 +21,7 @@ pub mod device;
 pub mod driver;
 pub mod env;
 pub mod event;
+pub mod fatbin;
 pub mod graph;
 pub mod image;
 pub mod kernel;
