@@ -172,7 +172,8 @@ impl Compiler {
             return Err(format!("kernels/{} for {}: {line}", unit.file, chip.name()));
         }
         notes.warnings.extend(ptxas::warnings(&log));
-        let found = ptxas::parse(&log);
+        let mut found = ptxas::parse(&log);
+        found.sort_by(|a, b| a.entry.cmp(&b.entry));
         if found.is_empty() {
             return Err(format!("kernels/{}: ptxas reports no kernel for {}", unit.file, chip.name()));
         }

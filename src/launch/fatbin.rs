@@ -34,7 +34,7 @@ pub fn ptx(fatbin: &[u8]) -> Option<String> {
                 return None;
             };
             let text = String::from_utf8(bytes).ok()?;
-            return Some(text.trim_end_matches('\0').to_string());
+            return Some(format!("{}\n", text.trim_matches(['\0', '\n'])));
         }
         at += header.checked_add(padded).filter(|n| *n > 0)?;
     }
