@@ -1,7 +1,10 @@
 //! From a capture to an account: CUPTI sessions and importers make a [`trace::Trace`]; the ledger closes it to 0 ns.
 
+pub mod compare;
+pub mod defects;
 pub mod import;
 pub mod ledger;
 pub mod native;
 pub mod session;
+pub mod steps;
 pub mod trace;
