@@ -1,6 +1,6 @@
 //! Which kernel and which configuration for a shape. Rules of thumb, apart from the kernels, tested without a GPU.
 
-use super::launch::{BULK, GEMV, GemvConfig, gemv_shared, gemv_supports};
+use super::launch::{BULK, GEMV, GemvConfig, PREFERRED, gemv_shared, gemv_supports};
 use super::shape::Spec;
 use crate::op::Chip;
 
@@ -21,10 +21,11 @@ pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
 /// Eight warps twice rather than sixteen once, so that one block's barrier at a tile's end leaves the other computing;
 /// and no more than half of the shared memory where that is possible, so that the next kernel's blocks can move in.
 pub fn gemv_config(spec: &Spec, chip: &Chip, bulk: bool) -> GemvConfig {
-    let table = if bulk { BULK } else { GEMV };
+    let table = &(if bulk { BULK } else { GEMV })[..PREFERRED];
+    // Each block takes 1 KiB beside its own.
     let fits =
         |c: &&GemvConfig| c.blocks * (gemv_shared(spec, **c, bulk) + 1024) <= u64::from(chip.shared_optin) + 1024;
-    table.iter().find(fits).copied().unwrap_or(table[if bulk { 5 } else { 3 }])
+    table.iter().find(fits).copied().unwrap_or(table[PREFERRED - 1])
 }
 
 #[cfg(test)]

@@ -1,33 +1,29 @@
-// Nibbles to 16-bit floats, exactly: q lands in the low mantissa bits of a power of two, whose value (and the zero point)
-// one fused multiply-add takes away again. q - z lies in -15..15, so no step rounds.
+// Nibbles to 16-bit floats in two instructions a pair, and what is owed for it.
+//
+// A nibble lies three bits up in its half word, where the mantissa of bf16 ends: or-ing the bits of 16.0 makes 16 + q, with
+// nothing rounded. (f16 has three more mantissa bits: there the same place and the bits of 128.0 make 128 + q.) So the
+// tensor core multiplies exact integers OFFSET + q, and OFFSET + z has to be taken off once a group:
+//     sum (q - z) x = sum (OFFSET + q) x - (OFFSET + z) sum x.
+// The accumulator starts at -(OFFSET + z) sum x, fp32 like all that follows; the sums of x are made once and serve all rows.
+// Beside q - z itself the terms are at most 31/8 (f16: 143/8) times larger, so 2 (f16: 5) of fp32's 24 bits are spent.
 #pragma once
 
-// What has to be taken away for a row's zero point, in both halves of a register.
-template <class T> struct Zero {
-    u32 low;   // for nibbles at bits 0..3 of a half: 2^e + q
-    u32 high;  // f16 only, nibbles at bits 4..7: (1024 + 16 q) / 16
+template <class T> struct Magic;
+template <> struct Magic<bf16> {
+    static constexpr u32 bits = 0x41804180u;
+    static constexpr float offset = 16.0f;
 };
-template <class T> WB_DEVICE Zero<T> zero_of(u32 z);
-template <> WB_DEVICE Zero<bf16> zero_of<bf16>(u32 z) { return {0xc300c300u + z * 0x00010001u, 0}; }  // -(128 + z)
-template <> WB_DEVICE Zero<f16> zero_of<f16>(u32 z) {
-    return {0xe400e400u + z * 0x00010001u, 0xd400d400u + z * 0x00100010u};  // -(1024 + z), -(64 + z)
-}
+template <> struct Magic<f16> {
+    static constexpr u32 bits = 0x58005800u;
+    static constexpr float offset = 128.0f;
+};
 
-// A word of the packed layout to the A fragment of one m16n8k16: nibbles j and j + 4 become register j; registers 0 and
-// 2 belong to the lane's row g, 1 and 3 to row g + 8.
-WB_DEVICE void dequant_word(u32 (&a)[4], u32 w, Zero<bf16> top, Zero<bf16> bottom) {
-    constexpr u32 mask = 0x000f000fu, magic = 0x43004300u, one = 0x3f803f80u;
-    a[0] = fma_bf16x2(lop3<0xEA>(w, mask, magic), one, top.low);
-    a[1] = fma_bf16x2(lop3<0xEA>(w >> 4, mask, magic), one, bottom.low);
-    a[2] = fma_bf16x2(lop3<0xEA>(w >> 8, mask, magic), one, top.low);
-    a[3] = fma_bf16x2(lop3<0xEA>(w >> 12, mask, magic), one, bottom.low);
-}
-// f16 has mantissa bits enough for two nibbles in place: half the shifts.
-WB_DEVICE void dequant_word(u32 (&a)[4], u32 w, Zero<f16> top, Zero<f16> bottom) {
-    constexpr u32 mask = 0x000f000fu, magic = 0x64006400u, one = 0x3c003c00u, sixteenth = 0x2c002c00u;
-    u32 v = w >> 8;
-    a[0] = fma_f16x2(lop3<0xEA>(w, mask, magic), one, top.low);
-    a[1] = fma_f16x2(lop3<0xEA>(w, mask << 4, magic), sixteenth, bottom.high);
-    a[2] = fma_f16x2(lop3<0xEA>(v, mask, magic), one, top.low);
-    a[3] = fma_f16x2(lop3<0xEA>(v, mask << 4, magic), sixteenth, bottom.high);
+// A word of the packed layout to the A fragment of one m16n8k16, as OFFSET + q: nibbles j and j + 4 become register j;
+// registers 0 and 2 belong to the lane's row g, 1 and 3 to row g + 8.
+template <class T> WB_DEVICE void dequant_word(u32 (&a)[4], u32 w) {
+    constexpr u32 mask = 0x00780078u, magic = Magic<T>::bits;
+    a[0] = lop3<0xEA>(w, mask, magic);
+    a[1] = lop3<0xEA>(w >> 4, mask, magic);
+    a[2] = lop3<0xEA>(w >> 8, mask, magic);
+    a[3] = lop3<0xEA>((w >> 12) | (w << 20), mask, magic);  // a rotation: nibble 7 wraps around the word
 }

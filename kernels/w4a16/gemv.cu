@@ -6,7 +6,8 @@ template <class T, int GPC, bool ASYM, int DEPTH> WB_DEVICE void gemv(const Gemv
     WB_DYN_SHARED(u8, shared);
     const u32 warps = blockDim.x >> 5, warp = warp_id(), lane = lane_id();
     float* red = reinterpret_cast<float*>(shared + a.m * x_stride(a.chunks));
-    float* scratch = red + 2 * warps * kMaxM * kTile;
+    float* sums = red + 2 * warps * kMaxM * kTile;
+    float* scratch = sums + a.chunks * Chains<GPC>::n * kMaxM;
     const u32 g = lane >> 2, c = lane & 3;
     // Columns beyond m read a real one: their products are never stored.
     const u8* xs = shared + (g < a.m ? g : a.m - 1) * x_stride(a.chunks) + c * 16;
@@ -56,7 +57,7 @@ template <class T, int GPC, bool ASYM, int DEPTH> WB_DEVICE void gemv(const Gemv
     }
     pdl_launch();
     pdl_wait();
-    stage_x(shared, scratch, a);
+    stage_x<T, Chains<GPC>::run>(shared, sums, scratch, a);
     Finish<T> finish;
     finish.start(red, warps);
     finish.prefetch(a, now.tile);
@@ -67,7 +68,8 @@ template <class T, int GPC, bool ASYM, int DEPTH> WB_DEVICE void gemv(const Gemv
             if (base + d >= total) break;
             const u32 chunk = now.step * warps + warp;
             if (chunk < a.chunks) {
-                chunk_product<T, GPC, ASYM>(acc, ring[d].w, ring[d].scale, ring[d].zero, xs + chunk * (kChunk * 2));
+                chunk_product<T, GPC, ASYM>(acc, ring[d].w, ring[d].scale, ring[d].zero, xs + chunk * (kChunk * 2),
+                                            sums + chunk * (Chains<GPC>::n * kMaxM) + 2 * c);
             }
             if (base + d + DEPTH < total) fetch(ring[d]);
             if (now.last()) {

@@ -3,7 +3,7 @@
 //
 // One block takes tiles of 16 rows; its warps split K by chunks of 128 (chunk = step * warps + warp), so the block
 // streams neighbouring kilobytes. A warp multiplies 16 rows by up to eight columns of x (mma.m16n8k16, weights as A):
-// M = 1..8 cost the same, and a weight costs about two instructions instead of the three and more of fp32 FMA.
+// M = 1..8 cost the same, and a weight costs under two instructions of a lane instead of the three and more of fp32 FMA.
 #pragma once
 #include "../common/wb.cuh"
 #include "convert.cuh"
@@ -30,16 +30,30 @@ template <class T> struct GemvArgs {
 // touches every bank once.
 WB_DEVICE u32 x_stride(u32 chunks) { return chunks * kChunk * 2 + 64; }
 
-// --- x -> shared memory, zero beyond k, normalised if asked. Ends with a barrier.
+// --- x -> shared memory, zero beyond k, normalised if asked, with its sums over runs of RUN columns. Ends with a barrier.
 // The normalised x is rounded to T: it is an operand of the 16-bit tensor core, as after a separate norm kernel.
-template <class T> WB_DEVICE void stage_x(u8* xs, float* scratch, const GemvArgs<T>& a) {
-    const u32 stride = x_stride(a.chunks), padded = a.chunks * kChunk;
+// sums: [padded / RUN][kMaxM].
+template <class T, int RUN>
+WB_DEVICE void stage_x(u8* xs, float* sums, float* scratch, const GemvArgs<T>& a) {
+    const u32 stride = x_stride(a.chunks), padded = a.chunks * kChunk, step = blockDim.x * 8;
     const bool norm = a.pre == PRE_RMSNORM;
     const bool vec = a.k % 8 == 0 && aligned16(a.x) && (!norm || aligned16(a.norm));
+    // Keeps eight columns of row r; lanes of a run add up. All lanes of a warp call.
+    auto keep = [&](u32 r, u32 i, const Vec16& v) {
+        float e[8], sum = 0.0f;
+        unpack16<T>(v, e);
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) sum += e[j];
+        sum = warp_sum<RUN / 8>(sum);
+        if (i >= padded) return;
+        st16(xs + r * stride + i * 2, v);
+        if (lane_id() % (RUN / 8) == 0) sums[i / RUN * kMaxM + r] = sum;
+    };
     float ss[kMaxM];
 #pragma unroll
     for (u32 r = 0; r < kMaxM; r++) ss[r] = 0.0f;
-    for (u32 i = threadIdx.x * 8; i < padded; i += blockDim.x * 8) {
+    for (u32 base = 0; base < padded; base += step) {
+        const u32 i = base + threadIdx.x * 8;
 #pragma unroll
         for (u32 r = 0; r < kMaxM; r++) {
             if (r >= a.m) continue;
@@ -58,8 +72,10 @@ template <class T> WB_DEVICE void stage_x(u8* xs, float* scratch, const GemvArgs
                 unpack16<T>(v, e);
 #pragma unroll
                 for (u32 j = 0; j < 8; j++) ss[r] += e[j] * e[j];
+                if (i < padded) st16(xs + r * stride + i * 2, v);
+            } else {
+                keep(r, i, v);
             }
-            st16(xs + r * stride + i * 2, v);
         }
     }
     if (norm) {
@@ -77,9 +93,10 @@ template <class T> WB_DEVICE void stage_x(u8* xs, float* scratch, const GemvArgs
             float total = warp_sum(lane_id() < warps ? scratch[r * 32 + lane_id()] : 0.0f);
             ss[r] = 1.0f / sqrtf(total / static_cast<float>(a.k) + a.eps);
         }
-        for (u32 i = threadIdx.x * 8; i < a.k; i += blockDim.x * 8) {
+        for (u32 base = 0; base < padded; base += step) {
+            const u32 i = base + threadIdx.x * 8;
             float gain[8];
-            if (vec) {
+            if (vec && i < a.k) {
                 unpack16<T>(ld16(a.norm + i), gain);
             } else {
 #pragma unroll
@@ -88,26 +105,43 @@ template <class T> WB_DEVICE void stage_x(u8* xs, float* scratch, const GemvArgs
 #pragma unroll
             for (u32 r = 0; r < kMaxM; r++) {
                 if (r >= a.m) continue;
-                float e[8];
-                u8* at = xs + r * stride + i * 2;
-                unpack16<T>(ld16(at), e);
+                float e[8] = {};
+                if (i < padded) unpack16<T>(ld16(xs + r * stride + i * 2), e);
 #pragma unroll
                 for (u32 j = 0; j < 8; j++) e[j] *= ss[r] * gain[j];
-                st16(at, pack16<T>(e));
+                keep(r, i, pack16<T>(e));
             }
         }
     }
     __syncthreads();
 }
 
-// --- acc += scale * (chunk of 16 x 128 weights) * x. xs points at this lane's column and eight columns of k.
-// Sums over a group run in the tensor core's fp32 accumulator on exact integers; the scale enters in fp32.
+// Chains of mma that a chunk is cut into, each over a run of columns that share scales: at least two, independent and
+// interleaved, or the instruction's latency shows.
+template <int GPC> struct Chains {
+    static constexpr int n = GPC < 2 ? 2 : GPC;
+    static constexpr int run = 128 / n;
+};
+
+// --- acc += scale * (chunk of 16 x 128 weights - zero points) * x. xs points at this lane's column and eight columns of
+// k, sums at its two output columns. The scale enters in fp32, once a chain.
 template <class T, int GPC, bool ASYM>
 WB_DEVICE void chunk_product(float (&acc)[4], const Vec16 (&w)[2], const u32 (&scale)[GPC], const u32 (&zero)[GPC],
-                             const u8* xs) {
-    // At least two independent chains of mma, interleaved, or their latency shows.
-    constexpr int CHAINS = GPC < 2 ? 2 : GPC;
-    float d[CHAINS][4] = {};
+                             const u8* xs, const float* sums) {
+    constexpr int CHAINS = Chains<GPC>::n;
+    constexpr float offset = Magic<T>::offset;
+    float d[CHAINS][4];
+#pragma unroll
+    for (int s = 0; s < CHAINS; s++) {
+        const u32 z = zero[s * GPC / CHAINS];
+        const float top = ASYM ? -offset - static_cast<float>(z & 15u) : -offset - 8.0f;
+        const float bottom = ASYM ? -offset - static_cast<float>(z >> 4) : -offset - 8.0f;
+        const float x0 = sums[s * kMaxM], x1 = sums[s * kMaxM + 1];
+        d[s][0] = top * x0;
+        d[s][1] = top * x1;
+        d[s][2] = bottom * x0;
+        d[s][3] = bottom * x1;
+    }
 #pragma unroll
     for (int jj = 0; jj < 4 / CHAINS; jj++) {
         Vec16 b[CHAINS];
@@ -118,11 +152,9 @@ WB_DEVICE void chunk_product(float (&acc)[4], const Vec16 (&w)[2], const u32 (&s
 #pragma unroll
             for (int s = 0; s < CHAINS; s++) {
                 const int j = s * 4 / CHAINS + jj;  // 32 columns each
-                const u32 z = zero[s * GPC / CHAINS];
                 const u32 bf[2] = {b[s].w[2 * i], b[s].w[2 * i + 1]};
                 u32 f[4];
-                dequant_word(f, w[j / 2].w[(j % 2) * 2 + i], zero_of<T>(ASYM ? z & 15u : 8u),
-                             zero_of<T>(ASYM ? z >> 4 : 8u));
+                dequant_word<T>(f, w[j / 2].w[(j % 2) * 2 + i]);
                 mma_m16n8k16<T>(d[s], f, bf);
             }
         }

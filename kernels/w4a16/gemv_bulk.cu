@@ -18,7 +18,8 @@ template <class T, int GPC, bool ASYM> WB_DEVICE void gemv_bulk(const GemvArgs<T
     u64* empty = full + depth;
     u8* x_at = shared + depth * stage_bytes + ((depth * 16 + 127) & ~127u);
     float* red = reinterpret_cast<float*>(x_at + a.m * x_stride(a.chunks));
-    float* scratch = red + 2 * warps * kMaxM * kTile;
+    float* sums = red + 2 * warps * kMaxM * kTile;
+    float* scratch = sums + a.chunks * Chains<GPC>::n * kMaxM;
     const u32 scales_at = warps * kChunkBytes, zeros_at = scales_at + warps * 4 * kScaleBytes;
 
     Walk now = {};
@@ -55,7 +56,7 @@ template <class T, int GPC, bool ASYM> WB_DEVICE void gemv_bulk(const GemvArgs<T
     pdl_launch();
     pdl_wait();
     // Its barriers also show the mbarriers to everybody.
-    stage_x(x_at, scratch, a);
+    stage_x<T, Chains<GPC>::run>(x_at, sums, scratch, a);
 
     u32 slot = 0, phase = 0;
     if (producer) {
@@ -87,7 +88,9 @@ template <class T, int GPC, bool ASYM> WB_DEVICE void gemv_bulk(const GemvArgs<T
                 scale[j] = reinterpret_cast<const u32*>(stage + scales_at)[(meta + j) * 8 + g];
                 zero[j] = ASYM ? (stage + zeros_at)[(meta + j) * 8 + g] : 0;
             }
-            chunk_product<T, GPC, ASYM>(acc, w, scale, zero, xs + now.step * warps * (kChunk * 2));
+            const u32 first = now.step * warps;
+            chunk_product<T, GPC, ASYM>(acc, w, scale, zero, xs + first * (kChunk * 2),
+                                        sums + (first + warp) * (Chains<GPC>::n * kMaxM) + 2 * c);
         }
         // All lanes have read the slot before it is asked for again.
         __syncwarp();
@@ -107,7 +110,7 @@ template <class T, int GPC, bool ASYM> WB_DEVICE void gemv_bulk(const GemvArgs<T
 }
 
 #define ENTRY(NAME, T, GPC, ASYM)                                                                                      \
-    WB_KERNEL void __launch_bounds__(544, 1)                                                                             \
+    WB_KERNEL void __launch_bounds__(288, 3)                                                                                         \
         NAME(const u8* qweight, const u32* scales, const u8* zeros, const T* x, const T* norm, const T* residual,      \
              void* out, u32 m, u32 n, u32 k, u32 chunks, u32 groups, u32 zero_groups, i32 pre, i32 post, i32 out_f32,  \
              float eps, u32 depth) {                                                                                   \

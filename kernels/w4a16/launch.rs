@@ -24,21 +24,27 @@ const fn config(warps: u64, blocks: u64, depth: u64) -> GemvConfig {
     GemvConfig { warps, blocks, depth }
 }
 
-/// Configurations of `gemv`, by `cfg`.
-pub const GEMV: &[GemvConfig] = &[config(8, 2, 4), config(16, 1, 4), config(4, 4, 4), config(8, 1, 4)];
+/// Configurations of `gemv`, by `cfg`; the heuristic looks at the first [`PREFERRED`] in their order.
+pub const GEMV: &[GemvConfig] =
+    &[config(8, 2, 4), config(8, 1, 4), config(4, 1, 4), config(16, 1, 4), config(4, 4, 4), config(4, 3, 4)];
 
 /// Configurations of `gemv_bulk`, by `cfg`. Bytes in flight on a multiprocessor are about warps · blocks · depth KiB.
 pub const BULK: &[GemvConfig] = &[
     config(8, 2, 4),
-    config(8, 2, 6),
-    config(8, 3, 4),
-    config(16, 1, 4),
-    config(16, 1, 6),
     config(8, 1, 8),
-    config(4, 4, 6),
+    config(8, 1, 4),
+    config(8, 2, 6),
+    config(8, 2, 8),
+    config(8, 3, 4),
     config(4, 4, 4),
+    config(4, 4, 6),
+    config(4, 6, 4),
     config(8, 2, 3),
+    config(8, 1, 12),
 ];
+
+/// How many configurations of a table the heuristic looks at; the rest are there to be swept.
+pub const PREFERRED: usize = 3;
 
 /// Bytes between rows of x in shared memory (gemv.cuh: x_stride).
 fn x_stride(spec: &Spec) -> u64 {
@@ -48,7 +54,8 @@ fn x_stride(spec: &Spec) -> u64 {
 /// Dynamic shared memory of a matrix-vector block, bytes.
 pub fn gemv_shared(spec: &Spec, c: GemvConfig, bulk: bool) -> u64 {
     let ring = if bulk { c.depth * c.warps * (1024 + 160) + (c.depth * 16).next_multiple_of(128) } else { 0 };
-    ring + spec.m * x_stride(spec) + 2 * c.warps * 8 * 16 * 4 + 8 * 32 * 4
+    let sums = spec.chunks() * spec.groups_per_chunk().max(2) * 8 * 4;
+    ring + spec.m * x_stride(spec) + 2 * c.warps * 8 * 16 * 4 + sums + 8 * 32 * 4
 }
 
 /// The configuration that `cfg` names, or the heuristic's.

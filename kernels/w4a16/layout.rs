@@ -4,17 +4,17 @@
 //! G packed groups a row (C·128/group, or 1 for a whole-row scale):
 //!
 //! * `qweight`, bytes \[T\]\[C\]\[half 2\]\[lane 32\]\[word 4\], words little-endian u32: 1024 bytes a chunk, which a warp reads
-//!   as two coalesced 512-byte loads of 16 bytes a lane. With g = lane / 4 and c = lane % 4, nibble p (bits 4p..4p+4) of
-//!   word i holds q at
+//!   as two coalesced 512-byte loads of 16 bytes a lane. With g = lane / 4 and c = lane % 4, nibble p of word i (bits
+//!   4p + 3 to 4p + 6, modulo 32) holds q at
 //!     row 16·tile + g + 8·(p & 1),   column 128·chunk + 64·half + 32·(i >> 1) + 8·c + 4·(i & 1) + 2·((p >> 1) & 1) + (p >> 2).
-//!   So `(word >> 4j) & 0x000f000f` is register j of the A fragment of one mma.m16n8k16, and the columns a lane needs of x
-//!   are eight neighbours: 16 bytes.
+//!   So `(rotate_right(word, 4j) & 0x00780078) | 0x41804180` is register j of the A fragment of one mma.m16n8k16 as bf16
+//!   numbers 16 + q (with 0x58005800: f16 numbers 128 + q), and the columns a lane needs of x are eight neighbours: 16 bytes.
 //! * `scales`, 16-bit floats of the op's dtype \[T\]\[G\]\[8\]\[2\]: entry (g, h) scales row 16·tile + g + 8·h.
 //! * `zeros` (asymmetric only), bytes \[T\]\[G rounded up to even\]\[8\]: byte g has the zero point of row 16·tile + g in its
 //!   low nibble and of row 16·tile + g + 8 in its high one. (Even, so that bulk copies find multiples of 16 bytes.)
 //!
-//! The weight is w = (q − z) · s with q and z in 0..=15, and z = 8 where the layout is symmetric. q − z is exact in bf16
-//! and f16, so the tensor core multiplies exact integers; the scale enters in fp32, once a group.
+//! The weight is w = (q − z) · s with q and z in 0..=15, and z = 8 where the layout is symmetric. The tensor core multiplies
+//! exact integers; zero point and scale enter in fp32, once a group.
 //!
 //! Cost beside the 4 bits of a weight, group 128: 16/128 = 0.125 bit of scale and 4/128 = 0.031 bit of zero point.
 
@@ -23,10 +23,10 @@ use super::shape::{CHUNK, CHUNK_BYTES, Spec, TILE};
 /// Where a quantised value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Byte in `qweight`.
+    /// First byte of its little-endian u32 in `qweight`.
     pub byte: u64,
-    /// 0 or 4.
-    pub shift: u32,
+    /// The word rotated right by this has the value in its low four bits.
+    pub rotation: u32,
 }
 
 /// The place of q\[row, col\].
@@ -41,8 +41,8 @@ pub fn place(spec: &Spec, row: u64, col: u64) -> Place {
     let lane = (r % 8) * 4 + c;
     let nibble = (r / 8) + 2 * pair + 4 * h;
     let word = 2 * j + ii;
-    let byte = (tile * spec.chunks() + chunk) * CHUNK_BYTES + half * 512 + lane * 16 + word * 4 + nibble / 2;
-    Place { byte, shift: 4 * (nibble % 2) as u32 }
+    let byte = (tile * spec.chunks() + chunk) * CHUNK_BYTES + half * 512 + lane * 16 + word * 4;
+    Place { byte, rotation: 4 * nibble as u32 + 3 }
 }
 
 /// The group of a column.
@@ -55,9 +55,9 @@ pub fn scale_index(spec: &Spec, row: u64, group: u64) -> u64 {
     ((row / TILE * spec.packed_groups() + group) * 8 + row % 8) * 2 + row % TILE / 8
 }
 
-/// Byte of `zeros` and shift for a row and a group.
-pub fn zero_place(spec: &Spec, row: u64, group: u64) -> Place {
-    Place { byte: (row / TILE * spec.zero_groups() + group) * 8 + row % 8, shift: 4 * (row % TILE / 8) as u32 }
+/// Byte of `zeros` and shift in it for a row and a group.
+pub fn zero_place(spec: &Spec, row: u64, group: u64) -> (usize, u32) {
+    (((row / TILE * spec.zero_groups() + group) * 8 + row % 8) as usize, 4 * (row % TILE / 8) as u32)
 }
 
 /// Bytes of `qweight`.
@@ -86,41 +86,50 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// All padding: q = z, scale 0.
+    /// All padding: scale 0.
     pub fn new(spec: &Spec) -> Self {
         Self {
-            qweight: vec![0x88; qweight_bytes(spec) as usize],
+            qweight: vec![0; qweight_bytes(spec) as usize],
             scales: vec![0; scales_len(spec) as usize],
-            zeros: vec![0x88; zeros_bytes(spec) as usize],
+            zeros: vec![0; zeros_bytes(spec) as usize],
             perm: None,
         }
     }
     pub fn set_q(&mut self, spec: &Spec, row: u64, col: u64, q: u8) {
-        set_nibble(&mut self.qweight, place(spec, row, col), q);
+        let at = place(spec, row, col);
+        let word = word(&self.qweight, at).rotate_right(at.rotation) & !15 | u32::from(q & 15);
+        let bytes = word.rotate_left(at.rotation).to_le_bytes();
+        self.qweight[at.byte as usize..at.byte as usize + 4].copy_from_slice(&bytes);
     }
     pub fn set_zero(&mut self, spec: &Spec, row: u64, group: u64, z: u8) {
-        set_nibble(&mut self.zeros, zero_place(spec, row, group), z);
+        let (byte, shift) = zero_place(spec, row, group);
+        self.zeros[byte] = self.zeros[byte] & !(15 << shift) | (z & 15) << shift;
     }
     pub fn set_scale(&mut self, spec: &Spec, row: u64, group: u64, bits: u16) {
         self.scales[scale_index(spec, row, group) as usize] = bits;
     }
     pub fn q(&self, spec: &Spec, row: u64, col: u64) -> u8 {
-        nibble(&self.qweight, place(spec, row, col))
+        q_at(&self.qweight, place(spec, row, col))
     }
     /// 8 where the layout is symmetric.
     pub fn zero(&self, spec: &Spec, row: u64, group: u64) -> u8 {
-        if spec.asym { nibble(&self.zeros, zero_place(spec, row, group)) } else { 8 }
+        if spec.asym { zero_at(&self.zeros, zero_place(spec, row, group)) } else { 8 }
     }
 }
 
-/// Reads a nibble.
-pub fn nibble(bytes: &[u8], at: Place) -> u8 {
-    bytes[at.byte as usize] >> at.shift & 15
+fn word(qweight: &[u8], at: Place) -> u32 {
+    let b = at.byte as usize;
+    u32::from_le_bytes([qweight[b], qweight[b + 1], qweight[b + 2], qweight[b + 3]])
 }
 
-fn set_nibble(bytes: &mut [u8], at: Place, v: u8) {
-    let b = &mut bytes[at.byte as usize];
-    *b = *b & !(15 << at.shift) | (v & 15) << at.shift;
+/// The value at a place of `qweight`.
+pub fn q_at(qweight: &[u8], at: Place) -> u8 {
+    (word(qweight, at).rotate_right(at.rotation) & 15) as u8
+}
+
+/// The zero point at a place of `zeros`.
+pub fn zero_at(zeros: &[u8], (byte, shift): (usize, u32)) -> u8 {
+    zeros[byte] >> shift & 15
 }
 
 #[cfg(test)]
@@ -135,15 +144,14 @@ mod tests {
     #[test]
     fn every_nibble_has_one_place() {
         let s = spec("n=32,k=256,group=64,zeros=asym");
-        let mut seen = vec![0u8; qweight_bytes(&s) as usize];
+        let mut p = Packed::new(&s);
         for row in 0..32 {
             for col in 0..256 {
-                let p = place(&s, row, col);
-                assert_eq!(seen[p.byte as usize] >> p.shift & 15, 0, "row {row} col {col}");
-                seen[p.byte as usize] |= 15 << p.shift;
+                assert_eq!(p.q(&s, row, col), 0, "row {row} col {col}");
+                p.set_q(&s, row, col, 15);
             }
         }
-        assert!(seen.iter().all(|b| *b == 0xff));
+        assert!(p.qweight.iter().all(|b| *b == 0xff));
         let mut scales = vec![0; scales_len(&s) as usize];
         for row in 0..32 {
             for group in 0..4 {
@@ -164,10 +172,26 @@ mod tests {
             for p in 0..8 {
                 let row = 16 * tile + g + 8 * (p & 1);
                 let col = 128 * chunk + 64 * half + 32 * (i >> 1) + 8 * c + 4 * (i & 1) + 2 * ((p >> 1) & 1) + (p >> 2);
-                let want = Place { byte: word_index * 4 + p / 2, shift: 4 * (p % 2) as u32 };
+                let want = Place { byte: word_index * 4, rotation: 4 * p as u32 + 3 };
                 assert_eq!(place(&s, row, col), want);
             }
         }
+    }
+
+    /// What a lane computes from a word: bf16 numbers 16 + q, pairs in fragment order.
+    #[test]
+    fn or_ing_the_magic_gives_the_number() {
+        let s = spec("n=16,k=128");
+        let mut p = Packed::new(&s);
+        for col in 0..4 {
+            p.set_q(&s, 0, col, 3 + col as u8);
+            p.set_q(&s, 8, col, 11 + col as u8);
+        }
+        let w = word(&p.qweight, Place { byte: 0, rotation: 0 });
+        let register = |j: u32| w.rotate_right(4 * j) & 0x0078_0078 | 0x4180_4180;
+        let number = |bits: u32| half::bf16::from_bits(bits as u16).to_f32();
+        let pairs: Vec<_> = (0..4).map(|j| (number(register(j)), number(register(j) >> 16))).collect();
+        assert_eq!(pairs, [(19.0, 20.0), (27.0, 28.0), (21.0, 22.0), (29.0, 30.0)]);
     }
 
     #[test]
