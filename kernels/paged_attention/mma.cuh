@@ -1,0 +1,367 @@
+// The tensor-core core of decode attention: one warp streams 16 keys at a time through its own ring of shared-memory
+// stages and folds them into an online softmax for up to eight query heads of one kv head.
+//
+// Roles. mma.m16n8k16 computes S = K Qᵀ with 16 keys as rows and the query heads as the 8 columns, so a GQA group of
+// 4 or 8 wastes half a tile or nothing, where heads as rows would waste 12 or 8 of 16. S comes out with heads on the
+// lane pairs (column 2c, 2c + 1 of lane 4r + c); the transposed probabilities are the B operand of O = Vᵀ P, whose
+// columns are heads again: maximum, sum and rescaling factor of a head live in the lanes that hold its outputs.
+//
+// No warp waits for another while streaming: each has its own stages and its own cp.async groups.
+#pragma once
+#include "problem.cuh"
+
+template <class T, class KV> struct Operand {
+    using type = T;
+};
+// e4m3 is exact in fp16 and the probabilities keep three more bits there; q is rounded to fp16 (saturating).
+template <class T> struct Operand<T, e4m3> {
+    using type = f16;
+};
+
+// Where a unit of work (WARPS * 16 tokens of one request and head tile) lies; advanced in the order of the list.
+struct Cursor {
+    i32 b, h, tile, tiles, len;
+};
+
+template <class T, class KV, int D, int WARPS> struct Decode {
+    using M = typename Operand<T, KV>::type;
+    static constexpr int KEYS = 16;              // keys of a warp's tile
+    static constexpr int UNIT = KEYS * WARPS;    // tokens of a block's tile
+    static constexpr int HEADS = 8;              // columns of the tile
+    static constexpr int STEPS = D / 16;
+    static constexpr int ROW = D * static_cast<int>(sizeof(KV));
+    static constexpr int CHUNKS = ROW / 16;
+    static constexpr int STAGE = 2 * KEYS * ROW;  // bytes: K tile, V tile
+    static constexpr int PITCH = D + 4;           // floats; 2 PITCH = 8 (mod 32) keeps the exchange free of conflicts
+    static constexpr int THREADS = 32 * WARPS;
+
+    const Problem& p;
+    unsigned char* ring;  // this warp's stages
+    int stages;
+    int lane, warp;
+    i32 group, gtiles, units_h;
+
+    u32 q[STEPS][2];
+    float o[STEPS][4];
+    float m[2], l[2];
+
+    WB_DEVICE Decode(const Problem& p, unsigned char* rings, int stages)
+        : p(p), stages(stages), lane(lane_id()), warp(warp_id()) {
+        ring = rings + warp * stages * STAGE;
+        group = p.group();
+        gtiles = (group + HEADS - 1) / HEADS;
+        units_h = p.kv_heads * gtiles;
+    }
+
+    // Rows of a tile are CHUNKS 16-byte chunks; XOR spreads the eight rows that ldmatrix reads at once over the banks.
+    WB_DEVICE static int swizzle(int row, int chunk) {
+        if (CHUNKS % 8 == 0) return chunk ^ (row & 7);
+        if (CHUNKS % 4 == 0) return chunk ^ ((row >> 1) & 3);
+        return chunk ^ ((row >> 2) & 1);
+    }
+    WB_DEVICE static i32 tiles_of(i32 len) { return (len + UNIT - 1) / UNIT; }
+
+    WB_DEVICE void enter(Cursor& c) const {
+        c.len = p.length(c.b);
+        c.tiles = tiles_of(c.len);
+    }
+    WB_DEVICE void advance(Cursor& c) const {
+        if (++c.tile < c.tiles) return;
+        c.tile = 0;
+        if (++c.h < units_h) return;
+        c.h = 0;
+        do {
+            if (++c.b >= p.batch) return;
+            enter(c);
+        } while (c.tiles == 0);
+    }
+
+    // Page id of this lane's key (lane % 16) in the unit, loaded one unit before it is needed.
+    WB_DEVICE i32 page_id(const Cursor& c) const {
+        i32 t = c.tile * UNIT + warp * KEYS + (lane & 15);
+        i32 usable = c.len - p.fused;  // the new token is not in the cache yet
+        return t < usable ? p.table[static_cast<i64>(c.b) * p.max_pages + p.page_of(t)] : -1;
+    }
+
+    // Begins the copies of the unit into a stage. Tokens beyond the length arrive as zeros, never as what lies there.
+    WB_DEVICE void issue(const Cursor& c, i32 id, int stage) const {
+        i32 t = c.tile * UNIT + warp * KEYS + (lane & 15);
+        u32 at = id < 0 ? NO_CHUNK : p.chunk_in(id, t - p.page_of(t) * p.page, c.h / gtiles);
+        unsigned char* k = ring + stage * STAGE;
+        const unsigned char* kc = static_cast<const unsigned char*>(p.k_cache);
+        const unsigned char* vc = static_cast<const unsigned char*>(p.v_cache);
+#pragma unroll
+        for (int i = 0; i < CHUNKS / 2; i++) {
+            int row = (i * 32 + lane) / CHUNKS, chunk = (i * 32 + lane) % CHUNKS;
+            u32 first = __shfl_sync(WB_FULL_MASK, at, row);
+            bool ok = first != NO_CHUNK;
+            u64 src = ok ? (static_cast<u64>(first) + chunk) * 16 : 0;
+            int dst = row * ROW + swizzle(row, chunk) * 16;
+            cp_async16(k + dst, kc + src, ok);
+            cp_async16(k + KEYS * ROW + dst, vc + src, ok);
+        }
+    }
+
+    // Query fragments of a head tile; columns without a head are zero. With `fused`, rotated here and rounded to T as
+    // the separate kernel would have stored them.
+    WB_DEVICE void load_q(const Cursor& c) {
+        int head = lane >> 2, col = lane & 3;
+        i32 kv = c.h / gtiles, g = (c.h % gtiles) * HEADS + head;
+        const T* row = static_cast<const T*>(p.q) + c.b * p.q_row + static_cast<i64>(kv * group + g) * D;
+        bool live = g < group;
+        // Which elements a lane's two registers hold in a step of 16: pairs for 16-bit caches; for e4m3, whose four
+        // neighbouring bytes a lane gets at once, the even and the odd ones of four.
+        constexpr bool BYTES = sizeof(KV) == 1;
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) q[s][0] = q[s][1] = 0;
+        if (!live) return;
+        if (!p.fused) {
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+                float x[4];
+                read4(row + s * 16, col, x);
+                put_q<BYTES>(s, x);
+            }
+            return;
+        }
+        i32 pos = c.len - 1 < p.max_pos ? c.len - 1 : p.max_pos - 1;
+        const float* cs = p.cos_sin + static_cast<i64>(pos) * D;
+#pragma unroll
+        for (int s = 0; s < STEPS / 2; s++) {
+            float x[4], y[4];
+            read4(row + s * 16, col, x);
+            read4(row + s * 16 + D / 2, col, y);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int e = s * 16 + element(col, i);
+                rotate(x[i], y[i], cs[e], cs[D / 2 + e]);
+            }
+            put_q<BYTES>(s, x);
+            put_q<BYTES>(s + STEPS / 2, y);
+        }
+    }
+    // The four elements (of 16) that lane column `col` holds, in register order.
+    WB_DEVICE static int element(int col, int i) {
+        return sizeof(KV) == 1 ? 4 * col + (i & 1) * 2 + (i >> 1) : 2 * col + (i & 1) + (i >> 1) * 8;
+    }
+    WB_DEVICE static void read4(const T* at, int col, float (&x)[4]) {
+        if (sizeof(KV) == 1) {
+            u32 a = reinterpret_cast<const u32*>(at)[2 * col], b = reinterpret_cast<const u32*>(at)[2 * col + 1];
+            Pair u = unpack2<T>(a), v = unpack2<T>(b);
+            x[0] = u.lo, x[1] = v.lo, x[2] = u.hi, x[3] = v.hi;
+        } else {
+            u32 a = reinterpret_cast<const u32*>(at)[col], b = reinterpret_cast<const u32*>(at)[col + 4];
+            Pair u = unpack2<T>(a), v = unpack2<T>(b);
+            x[0] = u.lo, x[1] = u.hi, x[2] = v.lo, x[3] = v.hi;
+        }
+    }
+    template <bool BYTES> WB_DEVICE void put_q(int s, const float (&x)[4]) {
+        float y[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            y[i] = to_float(from_float<T>(x[i]));
+            if (BYTES) y[i] = fminf(fmaxf(y[i], -65504.0f), 65504.0f);
+        }
+        q[s][0] = pack2<M>(y[0], y[1]);
+        q[s][1] = pack2<M>(y[2], y[3]);
+    }
+
+    // The new token's key (rotated) and value, rounded to the cache's type, into `fresh` (2 rows) by the warp that
+    // will meet it, and into the cache by the one head tile that owns the kv head.
+    WB_DEVICE void append(const Cursor& c, unsigned char* fresh) const {
+        i32 kv = c.h / gtiles, t = c.len - 1;
+        const T* k = static_cast<const T*>(p.q) + c.b * p.q_row + static_cast<i64>(p.heads + kv) * D;
+        const T* v = k + static_cast<i64>(p.kv_heads) * D;
+        i32 pos = t < p.max_pos ? t : p.max_pos - 1;
+        const float* cs = p.cos_sin + static_cast<i64>(pos) * D;
+        KV* fk = reinterpret_cast<KV*>(fresh);
+        float ik = sizeof(KV) == 1 ? 1.0f / p.k_scale : 1.0f, iv = sizeof(KV) == 1 ? 1.0f / p.v_scale : 1.0f;
+        for (int i = lane; i < D / 2; i += 32) {
+            float a = to_float(k[i]), b = to_float(k[i + D / 2]);
+            rotate(a, b, cs[i], cs[D / 2 + i]);
+            fk[i] = from_float<KV>(a * ik);
+            fk[i + D / 2] = from_float<KV>(b * ik);
+            fk[D + i] = from_float<KV>(to_float(v[i]) * iv);
+            fk[D + i + D / 2] = from_float<KV>(to_float(v[i + D / 2]) * iv);
+        }
+        __syncwarp();
+        u32 at = p.chunk(c.b, t, kv);
+        if (c.h % gtiles == 0 && at != NO_CHUNK && lane < CHUNKS) {
+            u64 dst = (static_cast<u64>(at) + lane) * 16;
+            st16(static_cast<unsigned char*>(p.k_cache) + dst, ld16(fresh + lane * 16));
+            st16(static_cast<unsigned char*>(p.v_cache) + dst, ld16(fresh + ROW + lane * 16));
+        }
+    }
+    // The warp of the unit that holds the last token.
+    WB_DEVICE bool holds_last(const Cursor& c) const { return ((c.len - 1) % UNIT) / KEYS == warp; }
+    WB_DEVICE void patch(const Cursor& c, const unsigned char* fresh, int stage) const {
+        int row = (c.len - 1) % KEYS;
+        unsigned char* k = ring + stage * STAGE;
+        if (lane < CHUNKS) {
+            int dst = row * ROW + swizzle(row, lane) * 16;
+            st16(k + dst, ld16(fresh + lane * 16));
+            st16(k + KEYS * ROW + dst, ld16(fresh + ROW + lane * 16));
+        }
+        __syncwarp();
+    }
+
+    WB_DEVICE void reset() {
+        m[0] = m[1] = WB_NEG_INF;
+        l[0] = l[1] = 0.0f;
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) o[s][0] = o[s][1] = o[s][2] = o[s][3] = 0.0f;
+    }
+
+    // Folds the 16 keys of a stage into m, l and o.
+    WB_DEVICE void fold(const Cursor& c, int stage) {
+        i32 first = c.tile * UNIT + warp * KEYS;
+        if (first >= c.len) return;
+        const unsigned char* k = ring + stage * STAGE;
+        const unsigned char* v = k + KEYS * ROW;
+        int mat = lane >> 3, r = lane & 7;
+        float s0[4] = {0, 0, 0, 0}, s1[4] = {0, 0, 0, 0};
+        scores(k, mat, r, s0, s1);
+        float s[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) s[i] = (s0[i] + s1[i]) * p.scale_log2;
+        if (first + KEYS > c.len) {
+            i32 t = first + (lane >> 2);
+            if (t >= c.len) s[0] = s[1] = WB_NEG_INF;
+            if (t + 8 >= c.len) s[2] = s[3] = WB_NEG_INF;
+        }
+        float scale[2];
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            float top = fmaxf(s[j], s[j + 2]);
+#pragma unroll
+            for (int d = 4; d < 32; d *= 2) top = fmaxf(top, __shfl_xor_sync(WB_FULL_MASK, top, d));
+            top = fmaxf(m[j], top);
+            float base = finite_max(top);
+            scale[j] = ex2(m[j] - base);
+            m[j] = top;
+            s[j] = ex2(s[j] - base);
+            s[j + 2] = ex2(s[j + 2] - base);
+            l[j] = l[j] * scale[j] + (s[j] + s[j + 2]);
+        }
+#pragma unroll
+        for (int i = 0; i < STEPS; i++) {
+            o[i][0] *= scale[0];
+            o[i][1] *= scale[1];
+            o[i][2] *= scale[0];
+            o[i][3] *= scale[1];
+        }
+        u32 pr[2] = {transpose_8x8(pack2<M>(s[0], s[1])), transpose_8x8(pack2<M>(s[2], s[3]))};
+        values(v, mat, r, pr);
+    }
+    WB_DEVICE void scores(const unsigned char* k, int mat, int r, float (&s0)[4], float (&s1)[4]) const {
+        int key = (mat & 1) * 8 + r;
+        const unsigned char* row = k + key * ROW;
+        if constexpr (sizeof(KV) == 2) {
+#pragma unroll
+            for (int i = 0; i < STEPS; i++) {
+                u32 a[4];
+                ldmatrix_x4(a, row + swizzle(key, 2 * i + (mat >> 1)) * 16);
+                mma_m16n8k16<M>(i % 2 ? s1 : s0, a, q[i]);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < STEPS; i += 2) {
+                // A row of 16 bytes is one step of 16: matrices 0, 1 are step i, matrices 2, 3 step i + 1.
+                u32 w[4];
+                ldmatrix_x4(w, row + swizzle(key, i + (mat >> 1)) * 16);
+                u32 a[4] = {e4m3_even(w[0]), e4m3_even(w[1]), e4m3_odd(w[0]), e4m3_odd(w[1])};
+                u32 b[4] = {e4m3_even(w[2]), e4m3_even(w[3]), e4m3_odd(w[2]), e4m3_odd(w[3])};
+                mma_m16n8k16<M>(s0, a, q[i]);
+                mma_m16n8k16<M>(s1, b, q[i + 1]);
+            }
+        }
+    }
+    WB_DEVICE void values(const unsigned char* v, int mat, int r, const u32 (&pr)[2]) {
+        if constexpr (sizeof(KV) == 2) {
+            int key = (mat >> 1) * 8 + r;
+            const unsigned char* row = v + key * ROW;
+#pragma unroll
+            for (int i = 0; i < STEPS; i++) {
+                u32 a[4];
+                ldmatrix_x4_trans(a, row + swizzle(key, 2 * i + (mat & 1)) * 16);
+                mma_m16n8k16<M>(o[i], a, pr);
+            }
+        } else {
+            // Transposing 16-bit units leaves pairs of dimensions in a register: the even ones become the tile's rows
+            // 0 to 7, the odd ones rows 8 to 15 (see dim()).
+            int key = (mat & 1) * 8 + r;
+            const unsigned char* row = v + key * ROW;
+#pragma unroll
+            for (int i = 0; i < STEPS; i += 2) {
+                u32 w[4];
+                ldmatrix_x4_trans(w, row + swizzle(key, i + (mat >> 1)) * 16);
+                u32 a[4] = {e4m3_even(w[0]), e4m3_odd(w[0]), e4m3_even(w[1]), e4m3_odd(w[1])};
+                u32 b[4] = {e4m3_even(w[2]), e4m3_odd(w[2]), e4m3_even(w[3]), e4m3_odd(w[3])};
+                mma_m16n8k16<M>(o[i], a, pr);
+                mma_m16n8k16<M>(o[i + 1], b, pr);
+            }
+        }
+    }
+    // Dimension of o[s][i] in this lane.
+    WB_DEVICE int dim(int s, int i) const {
+        int r = lane >> 2, high = i >> 1;
+        return sizeof(KV) == 2 ? s * 16 + r + high * 8 : s * 16 + 2 * r + high;
+    }
+
+    // Puts this warp's state where the block can join it: o at [warp][head][PITCH], m and l after all of them.
+    WB_DEVICE void publish(float* exchange) {
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+#pragma unroll
+            for (int d = 4; d < 32; d *= 2) l[j] += __shfl_xor_sync(WB_FULL_MASK, l[j], d);
+        int head = (lane & 3) * 2;
+        float* mine = exchange + (warp * HEADS + head) * PITCH;
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) mine[(i & 1) * PITCH + dim(s, i)] = o[s][i];
+        float* ml = exchange + WARPS * HEADS * PITCH;
+        if (lane < 4) {
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                ml[(warp * HEADS + head + j) * 2] = m[j];
+                ml[(warp * HEADS + head + j) * 2 + 1] = l[j];
+            }
+        }
+    }
+    static constexpr int EXCHANGE = (WARPS * HEADS * PITCH + WARPS * HEADS * 2) * 4;  // bytes
+
+    // Joins the warps for N neighbouring dimensions of a head: unnormalised sums, common maximum, denominator.
+    template <int N> WB_DEVICE static void join(const float* exchange, int head, int d0, float (&acc)[N], float& top, float& sum) {
+        const float* ml = exchange + WARPS * HEADS * PITCH;
+        top = WB_NEG_INF;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) top = fmaxf(top, ml[(w * HEADS + head) * 2]);
+        float base = finite_max(top);
+        sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < N; i++) acc[i] = 0.0f;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            float f = ex2(ml[(w * HEADS + head) * 2] - base);
+            sum += f * ml[(w * HEADS + head) * 2 + 1];
+            const float* row = exchange + (w * HEADS + head) * PITCH + d0;
+#pragma unroll
+            for (int i = 0; i < N; i++) acc[i] += f * row[i];
+        }
+    }
+};
+
+// Waits until at most `newest` of this thread's copy groups are unfinished; the ring's depth is known at launch only.
+WB_DEVICE void cp_async_wait_upto(int newest) {
+    switch (newest) {
+        case 0: cp_async_wait<0>(); break;
+        case 1: cp_async_wait<1>(); break;
+        case 2: cp_async_wait<2>(); break;
+        case 3: cp_async_wait<3>(); break;
+        case 4: cp_async_wait<4>(); break;
+        case 5: cp_async_wait<5>(); break;
+        case 6: cp_async_wait<6>(); break;
+        default: cp_async_wait<7>(); break;
+    }
+}
