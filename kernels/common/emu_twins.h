@@ -193,6 +193,39 @@ template <> inline void mma_m16n8k16<struct f16>(float (&d)[4], const u32 (&a)[4
     wb_emu::collective(0xffffffffu, wb_mma<f16_to_f32>, &m, "mma.f16");
 }
 
+struct WbTranspose {
+    u32 value, result;
+};
+inline void wb_transpose(void** data, u32 mask) {
+    if (mask != 0xffffffffu) wb_emu::fail("movmatrix needs all 32 lanes");
+    for (u32 lane = 0; lane < 32; lane++) {
+        u32 r = 0;
+        for (u32 half = 0; half < 2; half++) {
+            u32 row = lane % 4 * 2 + half, column = lane / 4;
+            u32 from = static_cast<WbTranspose*>(data[row * 4 + column / 2])->value;
+            r |= (column % 2 ? from >> 16 : from & 0xffffu) << (16 * half);
+        }
+        static_cast<WbTranspose*>(data[lane])->result = r;
+    }
+}
+inline u32 transpose_8x8(u32 v) {
+    WbTranspose t{v, 0};
+    wb_emu::collective(0xffffffffu, wb_transpose, &t, "movmatrix");
+    return t.result;
+}
+// As the hardware of 9.0 converts; before 8.9 the kernels' arithmetic makes 480 of a NaN.
+inline u32 e4m3_even(u32 v) {
+    u32 r = 0;
+    for (u32 half = 0; half < 2; half++) {
+        u32 b = v >> (16 * half) & 0xffu;
+        u16 small = static_cast<u16>((b & 0x80u) << 8 | (b & 0x7fu) << 7);
+        u16 f = (b & 0x7fu) == 0x7fu ? 0x7fff : f32_to_f16(f16_to_f32(small) * 256.0f);
+        r |= static_cast<u32>(f) << (16 * half);
+    }
+    return r;
+}
+inline u32 e4m3_odd(u32 v) { return e4m3_even(v >> 8); }
+
 inline void named_barrier(u32 id, u32 threads, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     wb_emu::barrier(id, threads, file, line);
 }

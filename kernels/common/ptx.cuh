@@ -175,6 +175,32 @@ template <> WB_DEVICE void mma_m16n8k16<struct f16>(float (&d)[4], const u32 (&a
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// Transposes an 8x8 matrix of 16-bit elements held as a fragment (row lane/4, columns 2(lane%4) and the next).
+WB_DEVICE u32 transpose_8x8(u32 v) {
+    u32 r;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
+    return r;
+}
+
+// --- Four e4m3 in a register: the first and third, or the second and fourth, as two fp16 (exact).
+WB_DEVICE u32 e4m3_even(u32 v) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    u32 r;
+    asm("{.reg .b16 pair;\n"
+        ".reg .b32 both;\n"
+        "prmt.b32 both, %1, 0, 0x4420;\n"
+        "cvt.u16.u32 pair, both;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, pair;}"
+        : "=r"(r)
+        : "r"(v));
+    return r;
+#else
+    // The bits at half precision's place have an exponent bias 8 too small; NaN reads as 480 here.
+    return mul_f16x2(((v & 0x00800080u) << 8) | ((v & 0x007f007fu) << 7), 0x5c005c00u);
+#endif
+}
+WB_DEVICE u32 e4m3_odd(u32 v) { return e4m3_even(v >> 8); }
+
 // --- Barrier of `threads` (a multiple of 32) of the block's threads, by number (1 to 15; 0 is __syncthreads).
 WB_DEVICE void named_barrier(u32 id, u32 threads) {
     asm volatile("barrier.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -29,11 +29,13 @@ template <class T, class KV, int D> struct Simt {
     WB_DEVICE i32 live() const { return group - g0 < HEADS ? group - g0 : HEADS; }
 
     template <class E> WB_DEVICE static void widen8(const E* at, float (&x)[8]) {
-        if (sizeof(E) == 2) {
+        if constexpr (sizeof(E) == 2) {
             unpack16<E>(ld16(at), x);
         } else {
+            const u32* w = reinterpret_cast<const u32*>(at);
+            u32 half[2] = {w[0], w[1]};
 #pragma unroll
-            for (int i = 0; i < 8; i++) x[i] = to_float(at[i]);
+            for (int i = 0; i < 8; i++) x[i] = to_float(e4m3{static_cast<u8>(half[i / 4] >> (8 * (i % 4)))});
         }
     }
     template <class E> WB_DEVICE static void round8(float (&x)[8]) {

@@ -41,7 +41,7 @@ template <class T, class KV, int D> struct Cluster : Decode<T, KV, D, 8> {
         Cursor ahead = c;
         i32 end = c.tile + n;
         i32 id = n > 0 ? this->page_id(ahead) : -1;
-        for (int s = 0; s < this->stages - 1; s++) {
+        for (int s = 0; s < this->stages; s++) {
             next(ahead, id, end, s);
             cp_async_commit();
         }
@@ -49,17 +49,16 @@ template <class T, class KV, int D> struct Cluster : Decode<T, KV, D, 8> {
         if (n > 0) this->load_q(c);
         if (has_new) this->append(c, fresh);
         this->reset();
-        int slot = 0, free = this->stages - 1;
+        int slot = 0;
         for (; c.tile < end; c.tile++) {
-            __syncwarp();
-            next(ahead, id, end, free);
-            cp_async_commit();
             cp_async_wait_upto(this->stages - 1);
             __syncwarp();
             if (has_new && c.tile == end - 1) this->patch(c, fresh, slot);
             this->fold(c, slot);
+            __syncwarp();  // every lane has read the stage before it is filled again
+            next(ahead, id, end, slot);
+            cp_async_commit();
             slot = slot + 1 == this->stages ? 0 : slot + 1;
-            free = free + 1 == this->stages ? 0 : free + 1;
         }
         cp_async_wait<0>();
         __syncthreads();

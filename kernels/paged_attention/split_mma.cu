@@ -106,14 +106,14 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
         ahead = c;
         i32 issued = 0;
         i32 id = n > 0 ? this->page_id(ahead) : -1;
-        for (int s = 0; s < this->stages - 1; s++) {
+        for (int s = 0; s < this->stages; s++) {
             issued = next(ahead, id, issued, n, s);
             cp_async_commit();
         }
         if (p.fused) pdl_wait();
         empty_rows();
 
-        int slot = 0, free = this->stages - 1;
+        int slot = 0;
         i32 done = 0;
         while (done < n) {
             i32 first_tile = c.tile;
@@ -128,15 +128,14 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
             this->reset();
             Cursor seg = c;
             for (i32 i = 0; i < now; i++) {
-                __syncwarp();
-                issued = next(ahead, id, issued, n, free);
-                cp_async_commit();
                 cp_async_wait_upto(this->stages - 1);
                 __syncwarp();
                 if (has_new && i == now - 1) this->patch(c, fresh, slot);
                 this->fold(c, slot);
+                __syncwarp();  // every lane has read the stage before it is filled again
+                issued = next(ahead, id, issued, n, slot);
+                cp_async_commit();
                 slot = slot + 1 == this->stages ? 0 : slot + 1;
-                free = free + 1 == this->stages ? 0 : free + 1;
                 this->advance(c);
             }
             done += now;

@@ -1,0 +1,127 @@
+//! Which variant computes a shape, and with how many blocks: the judgement, apart from the launching.
+
+use super::spec::Spec;
+use crate::op::{Chip, DType};
+
+/// Query heads of a tensor-core tile and of a CUDA-core block.
+pub const TILE_HEADS: u64 = 8;
+pub const SIMT_HEADS: u64 = 4;
+/// Tokens of a unit of `split_mma` (four warps of 16 keys) and of a tile of `split_cluster` (eight).
+pub const UNIT: u64 = 64;
+pub const CLUSTER_TILE: u64 = 128;
+/// Tokens of a piece where pieces are fixed (`deterministic`).
+pub const FIXED_PIECE: u64 = 512;
+
+/// Tiles that a GQA group is cut into.
+pub fn head_tiles(spec: &Spec, per_tile: u64) -> u64 {
+    spec.kv_heads * spec.group().div_ceil(per_tile)
+}
+
+/// The variant to use when nobody names one.
+///
+/// A cluster joins its pieces in about a microsecond less than a trip through L2 and a counter, but deals each request
+/// to eight blocks whatever its length: it wins while those blocks are one wave of the chip, and loses balance beyond.
+pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
+    let blocks = spec.batch() * head_tiles(spec, TILE_HEADS) * 8;
+    if chip.sm >= 90 && !spec.deterministic && blocks <= u64::from(chip.sms) && spec.max_ctx <= 16_384 {
+        return "split_cluster";
+    }
+    "split_mma"
+}
+
+/// Ring depth and blocks per multiprocessor of a tensor-core kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ring {
+    pub stages: u64,
+    pub blocks_per_sm: u64,
+    /// Dynamic shared memory of a block, bytes.
+    pub shared: u64,
+}
+
+/// Bytes of a ring stage of `warps` warps: 16 keys and 16 values each.
+fn stage_bytes(d: u64, kv: DType, warps: u64) -> u64 {
+    warps * 2 * 16 * d * kv.size()
+}
+/// Bytes where `warps` warps exchange their results (Decode::EXCHANGE).
+fn exchange_bytes(d: u64, warps: u64) -> u64 {
+    (warps * TILE_HEADS * (d + 4) + warps * TILE_HEADS * 2) * 4
+}
+
+/// `split_mma`: two blocks on a multiprocessor where that leaves three stages each, else one with all there is.
+/// None where not even one stage fits.
+pub fn stream_ring(d: u64, kv: DType, chip: &Chip, stages: u64) -> Option<Ring> {
+    const RESERVED: u64 = 1024; // the system's share of each block
+    const DEEPEST: u64 = 8;
+    let (stage, fixed) = (stage_bytes(d, kv, 4), exchange_bytes(d, 4) + 16);
+    let all = u64::from(chip.shared_optin);
+    let fit = |bytes: u64| bytes.saturating_sub(fixed) / stage;
+    let pair = fit((all + RESERVED) / 2 - RESERVED);
+    let (blocks_per_sm, most) = if pair >= 3 { (2, pair) } else { (1, fit(all)) };
+    let stages = if stages > 0 { stages.min(most) } else { most }.min(DEEPEST);
+    (stages > 0).then_some(Ring { stages, blocks_per_sm, shared: stages * stage + fixed })
+}
+
+/// `split_cluster`: as deep as a block's share, so that all its loads are in flight at once, if shared memory allows.
+pub fn cluster_ring(d: u64, kv: DType, chip: &Chip, tiles: u64) -> Option<Ring> {
+    let stage = stage_bytes(d, kv, 8);
+    let piece = TILE_HEADS * d * 4 + TILE_HEADS * 2 * 4;
+    let most = (u64::from(chip.shared_optin) - piece) / stage;
+    let stages = tiles.clamp(1, 8).min(most);
+    let rings = (stages * stage).max(exchange_bytes(d, 8));
+    (stages > 0).then_some(Ring { stages, blocks_per_sm: 1, shared: rings + piece })
+}
+
+/// Pieces that `split` cuts every request into: about two blocks for each multiprocessor, none under 128 tokens.
+pub fn pieces(spec: &Spec, chip: &Chip) -> u64 {
+    let blocks = (spec.batch() * head_tiles(spec, SIMT_HEADS)).max(1);
+    (2 * u64::from(chip.sms)).div_ceil(blocks).min(spec.max_ctx.div_ceil(128)).clamp(1, 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Shape;
+
+    fn spec(text: &str) -> Spec {
+        Spec::new(&Shape::parse(text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn few_requests_take_the_cluster_and_many_the_stream() {
+        let chip = Chip::H200;
+        assert_eq!(variant(&spec("batch=1,ctx=2048"), &chip), "split_cluster");
+        assert_eq!(variant(&spec("batch=2,ctx=4096"), &chip), "split_cluster");
+        assert_eq!(variant(&spec("batch=16,ctx=4096"), &chip), "split_mma");
+        assert_eq!(variant(&spec("batch=1,ctx=128k"), &chip), "split_mma");
+        assert_eq!(variant(&spec("batch=1,ctx=2048,deterministic=1"), &chip), "split_mma");
+        assert_eq!(variant(&spec("batch=1,ctx=2048"), &Chip { sm: 80, ..chip }), "split_mma");
+    }
+
+    #[test]
+    fn rings_fit_the_chips() {
+        // H200: two blocks of three stages, 96 KiB in each ring.
+        let ring = stream_ring(128, DType::Bf16, &Chip::H200, 0).unwrap();
+        assert_eq!((ring.stages, ring.blocks_per_sm), (3, 2));
+        assert!(2 * (ring.shared + 1024) <= 228 << 10);
+        let small = Chip { sm: 86, sms: 82, l2_bytes: 6 << 20, shared_optin: 101_376 };
+        for d in crate::kernels::paged_attention::spec::HEAD_SIZES {
+            for kv in [DType::Bf16, DType::E4m3] {
+                for chip in [Chip::H200, small] {
+                    let ring = stream_ring(d, kv, &chip, 0).unwrap();
+                    assert!(ring.shared <= u64::from(chip.shared_optin), "d={d}: {ring:?}");
+                }
+                let ring = cluster_ring(d, kv, &Chip::H200, 2).unwrap();
+                assert!(ring.shared <= u64::from(Chip::H200.shared_optin), "d={d}: {ring:?}");
+            }
+        }
+        assert_eq!(stream_ring(128, DType::Bf16, &Chip { shared_optin: 40_000, ..Chip::H200 }, 0), None);
+    }
+
+    #[test]
+    fn the_cuda_core_split_fills_the_chip() {
+        let chip = Chip::H200;
+        assert_eq!(pieces(&spec("batch=1,ctx=2048"), &chip), 16);
+        assert_eq!(pieces(&spec("batch=1,ctx=32k"), &chip), 33);
+        assert_eq!(pieces(&spec("batch=64,ctx=8k"), &chip), 1);
+    }
+}

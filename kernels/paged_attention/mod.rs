@@ -1,0 +1,381 @@
+//! Paged decode attention: one query token of each request against its cached keys and values, found through a page
+//! table. Grouped-query heads, ragged lengths, bf16 or fp16 with an optional e4m3 cache; optionally the step before it
+//! (rotary embedding and the append of the new token) in the same launch.
+//!
+//! Arrays, row-major: q [batch, heads, d]; k_cache and v_cache [pages, page, kv_heads, d] (layout=nhd) or
+//! [pages, kv_heads, page, d] (hnd); page_table i32 [batch, ceil(max_ctx / page)]; seq_lens i32 [batch];
+//! out [batch, heads, d]; lse f32 [batch, heads], the natural logarithm of Σ exp(score). With fuse=rope_append: qkv
+//! [batch, (heads + 2 kv_heads) d] raw projections instead of q, cos_sin f32 [max_ctx, d] (d/2 cosines, then d/2 sines),
+//! and seq_lens counts the new token, which is rotated (half-split, as Llama), written to its slot and attended to.
+//!
+//! Contract: fp32 accumulation; length 0 gives out 0 and lse -inf; slots beyond a length and pages that no token needs
+//! are never read into a result, NaN or not; a length beyond the page table's columns is cut to them; a page id outside
+//! the pool reads as zeros and is never dereferenced. Lengths are read on the device: a captured launch replays with
+//! other lengths up to max_ctx.
+
+pub mod choose;
+pub mod launch;
+pub mod reference;
+pub mod spec;
+
+use crate::op::{
+    Arch, Bindings, Buffer, Check, Chip, Cost, DType, Dim, Init, Launch, Op, OpResult, Rng, Shape, Unit, Variant, View,
+};
+use crate::op_error;
+use spec::Spec;
+
+/// The op's registry entry.
+pub struct PagedAttention;
+
+const HOPPER: &[Arch] = &[Arch::Sm90];
+
+const VARIANTS: &[Variant] = &[
+    Variant {
+        name: "one_pass",
+        file: "one_pass.cu",
+        archs: Arch::ALL,
+        emulated: true,
+        about: "a block for each request and kv head, the whole context in one pass of online softmax",
+    },
+    Variant {
+        name: "split",
+        file: "split.cu",
+        archs: Arch::ALL,
+        emulated: true,
+        about: "the context cut into pieces read at the same time, joined by a second kernel",
+    },
+    Variant {
+        name: "split_mma",
+        file: "split_mma.cu",
+        archs: Arch::ALL,
+        emulated: true,
+        about: "tensor cores with keys as rows, an even share of all tokens for each block, the last to arrive joins",
+    },
+    Variant {
+        name: "split_cluster",
+        file: "split_cluster.cu",
+        archs: HOPPER,
+        emulated: true,
+        about: "the pieces of a request are a cluster and meet in distributed shared memory",
+    },
+];
+
+const DIMS: &[Dim] = &[
+    Dim { key: "batch", default: "", about: "requests (or give lens)" },
+    Dim { key: "ctx", default: "", about: "tokens of every request, the new one included when fused" },
+    Dim { key: "lens", default: "", about: "tokens of each request, a:b:c" },
+    Dim { key: "heads", default: "32", about: "query heads" },
+    Dim { key: "kv_heads", default: "8", about: "key and value heads" },
+    Dim { key: "d", default: "128", about: "head size: 64, 96, 128, 192 or 256" },
+    Dim { key: "page", default: "16", about: "tokens of a page, 1 to 256" },
+    Dim { key: "dtype", default: "bf16", about: "bf16 or f16" },
+    Dim { key: "kv", default: "dtype", about: "type of the cache: dtype or e4m3" },
+    Dim { key: "layout", default: "nhd", about: "nhd or hnd" },
+    Dim { key: "fuse", default: "none", about: "none or rope_append" },
+    Dim { key: "max_ctx", default: "longest", about: "longest length a replay may have" },
+    Dim { key: "pool_pages", default: "batch * max_pages", about: "pages in the cache" },
+    Dim { key: "k_scale", default: "1", about: "keys are cached as k / k_scale (e4m3)" },
+    Dim { key: "v_scale", default: "1", about: "values are cached as v / v_scale (e4m3)" },
+    Dim { key: "scale", default: "1/sqrt(d)", about: "softmax scale" },
+    Dim { key: "deterministic", default: "0", about: "1: pieces of 512 tokens, results independent of the batch" },
+    Dim { key: "cluster", default: "8", about: "blocks of a cluster (split_cluster)" },
+    Dim { key: "stages", default: "0", about: "depth of the ring, 0 for as deep as fits (split_mma)" },
+];
+
+/// Caches up to this size begin with NaN in every slot that no token owns; larger ones are random throughout.
+pub const POISON_LIMIT: u64 = 32 << 20;
+
+impl Op for PagedAttention {
+    fn name(&self) -> &'static str {
+        "paged_attention"
+    }
+    fn about(&self) -> &'static str {
+        "decode attention over a paged KV cache, optionally with rotary embedding and append"
+    }
+    fn dims(&self) -> &'static [Dim] {
+        DIMS
+    }
+    fn variants(&self) -> &'static [Variant] {
+        VARIANTS
+    }
+
+    fn cost(&self, shape: &Shape) -> OpResult<Cost> {
+        let s = Spec::new(shape)?;
+        let tokens: u64 = s.lens.iter().sum();
+        let (b, row) = (s.batch(), s.kv_heads * s.d);
+        let live = s.lens.iter().filter(|l| **l > 0).count() as u64;
+        let pages: u64 = s.lens.iter().map(|l| l.div_ceil(s.page)).sum();
+        // The new token of a fused step comes from the projections and goes to the cache.
+        let cached = if s.fused { tokens - live } else { tokens };
+        let q = if s.fused { live * s.qkv_row() } else { live * s.heads * s.d };
+        let cost = Cost::new(Unit::Tensor16, 4 * s.heads * s.d * tokens)
+            .read("kv", 2 * cached * row * s.kv.size())
+            .read("q", q * s.dtype.size())
+            .read("page_table", pages * 4)
+            .read("seq_lens", b * 4)
+            .write("out", b * s.heads * s.d * s.dtype.size())
+            .write("lse", b * s.heads * 4);
+        Ok(if s.fused {
+            cost.read("cos_sin", live * s.d * 4).write("append", 2 * live * row * s.kv.size())
+        } else {
+            cost
+        })
+    }
+
+    fn buffers(&self, shape: &Shape, seed: u64) -> OpResult<Vec<Buffer>> {
+        let s = Spec::new(shape)?;
+        let table = s.page_table(seed);
+        let bytes = |v: &[i32]| Init::Bytes(v.iter().flat_map(|x| x.to_le_bytes()).collect());
+        let lens: Vec<i32> = s.lens.iter().map(|l| *l as i32).collect();
+        let normal = Init::Normal { std: 1.0 };
+        let mut buffers = Vec::new();
+        if s.fused {
+            buffers.push(Buffer::input("qkv", s.dtype, s.batch() * s.qkv_row(), normal.clone()));
+            buffers.push(Buffer::input("cos_sin", DType::F32, s.max_ctx * s.d, rotation(&s)));
+        } else {
+            buffers.push(Buffer::input("q", s.dtype, s.batch() * s.heads * s.d, normal.clone()));
+        }
+        for (name, salt) in [("k_cache", 1), ("v_cache", 2)] {
+            let init = if poisoned(&s) { reference::poisoned_cache(&s, &table, seed ^ salt) } else { normal.clone() };
+            buffers.push(if s.fused {
+                Buffer::inout(name, s.kv, s.pool(), init)
+            } else {
+                Buffer::input(name, s.kv, s.pool(), init)
+            });
+        }
+        buffers.push(Buffer::input("page_table", DType::I32, table.len() as u64, bytes(&table)));
+        buffers.push(Buffer::input("seq_lens", DType::I32, s.batch(), bytes(&lens)));
+        buffers.push(Buffer::output("out", s.dtype, s.batch() * s.heads * s.d));
+        buffers.push(Buffer::output("lse", DType::F32, s.batch() * s.heads));
+        Ok(buffers)
+    }
+
+    fn supports(&self, variant: &str, shape: &Shape, chip: &Chip) -> OpResult<()> {
+        let s = Spec::new(shape)?;
+        let v = self.variant(variant)?;
+        let least = v.archs.iter().map(|a| a.number()).min().unwrap_or(0);
+        if chip.sm < least {
+            return Err(op_error!("{variant} needs compute capability {least}, the chip has {}", chip.sm));
+        }
+        if s.qk_norm.is_some() {
+            return Err(op_error!("qk_norm=rms is rope_append's work; the fused launch rotates unnormalised heads"));
+        }
+        match variant {
+            "split_mma" => launch::ring(variant, shape, &s, chip).map(drop),
+            "split_cluster" if s.deterministic => {
+                Err(op_error!("deterministic=1 fixes the piece; a cluster deals every request to all its blocks"))
+            }
+            "split_cluster" => launch::ring(variant, shape, &s, chip).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn workspace(&self, variant: &str, shape: &Shape, chip: &Chip) -> OpResult<u64> {
+        launch::workspace(variant, shape, chip)
+    }
+    fn launches(&self, variant: &str, shape: &Shape, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>> {
+        self.supports(variant, shape, chip)?;
+        launch::launches(variant, shape, chip, at)
+    }
+    fn choose(&self, shape: &Shape, chip: &Chip) -> &'static str {
+        Spec::new(shape).map_or("split_mma", |s| choose::variant(&s, chip))
+    }
+    fn check(&self, shape: &Shape, view: &dyn View) -> OpResult<Vec<Check>> {
+        reference::check(&Spec::new(shape)?, view)
+    }
+
+    fn edge_shapes(&self) -> Vec<Shape> {
+        EDGES.iter().map(|t| Shape::parse(t).expect("edge shapes are well formed")).collect()
+    }
+
+    fn random_shape(&self, rng: &mut Rng) -> Shape {
+        let kv_heads = *rng.pick(&[1, 2, 4, 8]);
+        let group = *rng.pick(&[1, 2, 3, 4, 5, 6, 7, 8, 12, 16]);
+        let page = *rng.pick(&[1, 2, 3, 5, 8, 16, 32, 64, 100, 128, 256]);
+        let batch = rng.range(1, 6);
+        let lens: Vec<String> = (0..batch)
+            .map(|_| {
+                let top = *rng.pick(&[1, 20, 130, 700, 1500]);
+                rng.range(0, top).to_string()
+            })
+            .collect();
+        let longest = lens.iter().filter_map(|l| l.parse::<u64>().ok()).max().unwrap_or(0);
+        let mut shape = Shape::new()
+            .with("lens", lens.join(":"))
+            .with("heads", kv_heads * group)
+            .with("kv_heads", kv_heads)
+            .with("d", *rng.pick(&spec::HEAD_SIZES))
+            .with("page", page)
+            .with("dtype", *rng.pick(&["bf16", "f16"]))
+            .with("layout", *rng.pick(&["nhd", "hnd"]))
+            .with("fuse", *rng.pick(&["none", "rope_append"]))
+            .with("max_ctx", longest.max(1) + rng.range(0, 300));
+        if rng.range(0, 2) == 0 {
+            shape = shape.with("kv", "e4m3").with("k_scale", "0.75").with("v_scale", "1.5");
+        }
+        if rng.range(0, 4) == 0 {
+            shape = shape.with("deterministic", 1);
+        }
+        shape
+    }
+
+    fn bench_shapes(&self) -> Vec<Shape> {
+        let mut shapes = Vec::new();
+        for (batch, ctx) in [(1u64, 2048u64), (1, 32768), (1, 131_072), (16, 4096), (64, 8192), (256, 2048)] {
+            shapes.push(Shape::new().with("batch", batch).with("ctx", ctx));
+        }
+        shapes.push(Shape::new().with("batch", 1).with("ctx", 2048).with("fuse", "rope_append"));
+        shapes.push(ragged());
+        shapes.push(Shape::new().with("batch", 64).with("ctx", 8192).with("heads", 64));
+        let fp8 = Shape::new().with("batch", 64).with("ctx", 8192).with("kv", "e4m3");
+        shapes.push(fp8.with("k_scale", "0.75").with("v_scale", "1.5"));
+        shapes
+    }
+}
+
+/// 64 requests whose lengths run from 128 to 32768 in equal ratios, shuffled.
+fn ragged() -> Shape {
+    let mut lens: Vec<u64> = (0..64).map(|i| (128.0 * 256f64.powf(f64::from(i) / 63.0)).round() as u64).collect();
+    let mut rng = Rng(7);
+    for i in (1..lens.len()).rev() {
+        lens.swap(i, rng.range(0, i as u64) as usize);
+    }
+    let pages: u64 = lens.iter().map(|l| l.div_ceil(16)).sum();
+    let text: Vec<String> = lens.iter().map(u64::to_string).collect();
+    Shape::new().with("lens", text.join(":")).with("page", 16).with("pool_pages", pages)
+}
+
+/// Whether the caches of a shape begin with NaN in unused slots.
+pub fn poisoned(s: &Spec) -> bool {
+    s.pool() * s.kv.size() <= POISON_LIMIT
+}
+
+/// Cosines and sines of Llama's rotation with base 500000, or random numbers where a table would be large.
+fn rotation(s: &Spec) -> Init {
+    if s.max_ctx * s.d > 1 << 22 {
+        return Init::Uniform { lo: -1.0, hi: 1.0 };
+    }
+    let half = s.d / 2;
+    let mut bytes = Vec::with_capacity((s.max_ctx * s.d * 4) as usize);
+    for position in 0..s.max_ctx {
+        for function in [f64::cos, f64::sin] {
+            for i in 0..half {
+                let angle = position as f64 * 500_000f64.powf(-(i as f64) / half as f64);
+                bytes.extend((function(angle) as f32).to_le_bytes());
+            }
+        }
+    }
+    Init::Bytes(bytes)
+}
+
+/// The contract's edges: lengths 0 and 1, page boundaries, page sizes, groups, head sizes, layouts, scales, batch 0.
+const EDGES: &[&str] = &[
+    "lens=0",
+    "lens=0:0:0,fuse=rope_append",
+    "batch=0,ctx=16",
+    "lens=1",
+    "lens=1:0:2:16:17:15:64:65,fuse=rope_append",
+    "lens=1:0:2:16:17:15:64:65,deterministic=1",
+    "lens=127:128:129:1:0:511:512:513:1025,page=64",
+    "lens=127:128:129:1:0:511:512:513:1025,page=64,deterministic=1,fuse=rope_append",
+    "lens=33:100,page=1",
+    "lens=300:513:7,page=256",
+    "lens=200:77,page=3,layout=hnd",
+    "batch=2,ctx=300,heads=5,kv_heads=1",
+    "batch=2,ctx=300,heads=6,kv_heads=1,fuse=rope_append",
+    "batch=2,ctx=300,heads=14,kv_heads=2",
+    "batch=2,ctx=300,heads=32,kv_heads=2,fuse=rope_append",
+    "batch=2,ctx=300,heads=9,kv_heads=1,d=64",
+    "batch=2,ctx=300,heads=4,kv_heads=4,d=96",
+    "batch=2,ctx=300,heads=8,kv_heads=2,d=192,fuse=rope_append",
+    "batch=2,ctx=300,heads=8,kv_heads=2,d=256",
+    "batch=2,ctx=300,heads=8,kv_heads=2,d=64,dtype=f16,fuse=rope_append",
+    "batch=2,ctx=300,kv=e4m3,k_scale=0.5,v_scale=1.75",
+    "batch=2,ctx=300,kv=e4m3,k_scale=0.5,v_scale=1.75,fuse=rope_append,layout=hnd",
+    "batch=2,ctx=300,kv=e4m3,d=96,heads=6,kv_heads=2,dtype=f16,k_scale=1.25,v_scale=0.3",
+    "batch=2,ctx=300,kv=e4m3,d=64,heads=6,kv_heads=2,dtype=f16,k_scale=1.25,v_scale=0.3",
+    "batch=2,ctx=300,kv=e4m3,d=192,heads=6,kv_heads=2,k_scale=1.25,v_scale=0.3",
+    "batch=2,ctx=300,kv=e4m3,d=256,heads=6,kv_heads=2,k_scale=1.25,v_scale=0.3,fuse=rope_append",
+    "batch=1,ctx=2048,fuse=rope_append",
+    "batch=1,ctx=2049,max_ctx=4096",
+    "batch=3,ctx=17,scale=0.5",
+    "lens=3:4000:20:1:900,max_ctx=5000",
+];
+
+/// A pool of more than 2^31 elements, for machines that have the memory: page ids reach its end.
+pub fn large_shape() -> Shape {
+    Shape::new().with("batch", 4).with("ctx", 1000).with("page", 16).with("pool_pages", 140_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_the_sum_of_named_terms() {
+        let cost = PagedAttention.cost(&Shape::parse("batch=1,ctx=2048").unwrap()).unwrap();
+        let kv = cost.terms.iter().find(|t| t.name == "kv").unwrap();
+        assert_eq!(kv.bytes, 2048 * 4096);
+        assert_eq!(cost.flops, 4 * 32 * 128 * 2048);
+        let fused = PagedAttention.cost(&Shape::parse("batch=1,ctx=2048,fuse=rope_append").unwrap()).unwrap();
+        assert_eq!(fused.terms.iter().find(|t| t.name == "kv").unwrap().bytes, 2047 * 4096);
+        assert_eq!(fused.terms.iter().find(|t| t.name == "append").unwrap().bytes, 4096);
+    }
+
+    #[test]
+    fn bad_shapes_name_the_rule_and_the_numbers() {
+        for (text, says) in [
+            ("batch=1,ctx=8,d=80", "d=80"),
+            ("batch=1,ctx=8,heads=7,kv_heads=2", "heads=7"),
+            ("batch=1,ctx=8,page=512", "page=512"),
+            ("batch=1,ctx=8,kv=f32", "kv=f32"),
+            ("batch=1,ctx=100,max_ctx=50", "max_ctx=50"),
+            ("batch=2,lens=1:2:3", "batch=2"),
+            ("batch=1,ctx=100,pool_pages=2", "pool_pages=2"),
+            ("batch=1,ctx=8,k_scale=2", "k_scale=2"),
+            ("batch=1", "ctx"),
+            ("lens=a:b", "lens=a"),
+        ] {
+            let e = PagedAttention.cost(&Shape::parse(text).unwrap()).unwrap_err();
+            assert!(e.0.contains(says), "{text}: {e}");
+        }
+    }
+
+    #[test]
+    fn every_edge_is_a_shape_and_takes_its_own_choice() {
+        for shape in PagedAttention.edge_shapes().iter().chain(&PagedAttention.bench_shapes()).chain([&large_shape()]) {
+            let v = PagedAttention.choose(shape, &Chip::H200);
+            PagedAttention.supports(v, shape, &Chip::H200).unwrap_or_else(|e| panic!("{shape}: {e}"));
+        }
+        let large = Spec::new(&large_shape()).unwrap();
+        assert!(large.pool() > 1 << 31);
+        assert!(large.page_table(1).iter().any(|id| *id as u64 * large.page * large.kv_heads * large.d > 1 << 31));
+    }
+
+    #[test]
+    fn pages_are_a_permutation_and_unused_slots_are_nan() {
+        let s = Spec::new(&Shape::parse("lens=20:3:16,page=16,heads=2,kv_heads=1,d=64").unwrap()).unwrap();
+        let table = s.page_table(3);
+        let mut used: Vec<i32> =
+            (0..3).flat_map(|r| table[r * 2..r * 2 + s.lens[r].div_ceil(16) as usize].to_vec()).collect();
+        used.sort_unstable();
+        used.dedup();
+        assert_eq!(used.len(), 4);
+        let Init::Bytes(cache) = reference::poisoned_cache(&s, &table, 1) else { panic!("small caches are given") };
+        let nan = |id: i32, slot: u64| {
+            let at = s.element(id as u64, slot, 0) as usize * 2;
+            u16::from_le_bytes([cache[at], cache[at + 1]]) == 0xffff
+        };
+        assert!(!nan(table[0], 15) && !nan(table[1], 3) && nan(table[1], 4));
+        assert!(!nan(table[2], 2) && nan(table[2], 3));
+    }
+
+    #[test]
+    fn layouts_differ_only_in_strides() {
+        let nhd = Spec::new(&Shape::parse("batch=1,ctx=5").unwrap()).unwrap();
+        let hnd = Spec::new(&Shape::parse("batch=1,ctx=5,layout=hnd").unwrap()).unwrap();
+        assert_eq!(hnd.layout, spec::Layout::Hnd);
+        assert_eq!(nhd.element(1, 2, 3), 16 * 1024 + 2 * 1024 + 3 * 128);
+        assert_eq!(hnd.element(1, 2, 3), 16 * 1024 + 3 * 16 * 128 + 2 * 128);
+    }
+}
