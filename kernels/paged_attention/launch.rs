@@ -81,7 +81,9 @@ pub fn ring(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<
     } else {
         choose::stream_ring(spec.d, spec.kv, chip, shape.int_or("stages", 0)?)
     };
-    ring.ok_or_else(|| op_error!("d={} needs more than the {} B of shared memory of a block", spec.d, chip.shared_optin))
+    ring.ok_or_else(|| {
+        op_error!("d={} needs more than the {} B of shared memory of a block", spec.d, chip.shared_optin)
+    })
 }
 
 /// Bytes of the workspace: counters first (a multiple of 16 bytes), then the pieces.
@@ -95,7 +97,11 @@ pub fn workspace(variant: &str, shape: &Shape, chip: &Chip) -> OpResult<u64> {
 }
 
 fn counter_bytes(variant: &str, spec: &Spec) -> u64 {
-    if variant == "split_mma" { (spec.batch() * choose::head_tiles(spec, TILE_HEADS) * 4).next_multiple_of(16) } else { 0 }
+    if variant == "split_mma" {
+        (spec.batch() * choose::head_tiles(spec, TILE_HEADS) * 4).next_multiple_of(16)
+    } else {
+        0
+    }
 }
 
 /// The kernels of a variant, in order; nothing for an empty batch.

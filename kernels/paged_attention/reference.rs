@@ -219,7 +219,8 @@ mod tests {
 
     #[test]
     fn e4m3_rounds_to_its_grid() {
-        for (v, want) in [(0.0, 0.0), (1.0, 1.0), (1.06, 1.0), (1.07, 1.125), (-500.0, -448.0), (0.002, 0.001_953_125)] {
+        for (v, want) in [(0.0, 0.0), (1.0, 1.0), (1.06, 1.0), (1.07, 1.125), (-500.0, -448.0), (0.002, 0.001_953_125)]
+        {
             assert_eq!(round(DType::E4m3, v), want, "{v}");
         }
         assert_eq!(round(DType::E4m3, 1.062_5), 1.0, "ties go to even");
