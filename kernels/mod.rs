@@ -1,21 +1,14 @@
 //! The one registry of ops. `build.rs` compiles what it lists; a source file with no entry, or an entry with no file,
 //! fails the build.
 
-<<<<<<< HEAD
 pub mod matmul;
-=======
 pub mod paged_attention;
->>>>>>> 6e59bda (paged_attention: shapes, launches, reference)
 pub mod w4a16;
 
 use crate::op::{Arch, Op, OpResult, Variant};
 
 /// Every op, in the order that `workbench list` prints.
-<<<<<<< HEAD
-pub static OPS: &[&dyn Op] = &[&matmul::Matmul, &w4a16::W4a16];
-=======
-pub static OPS: &[&dyn Op] = &[&paged_attention::PagedAttention, &w4a16::W4a16];
->>>>>>> 6e59bda (paged_attention: shapes, launches, reference)
+pub static OPS: &[&dyn Op] = &[&matmul::Matmul, &w4a16::W4a16, &paged_attention::PagedAttention];
 
 /// Kernels that belong to no op (fills, probes of a card's ceilings): sources in `kernels/common/`, images named
 /// `common/NAME`.
