@@ -1,7 +1,7 @@
 //! What can hold arrays and run launches: a GPU and the host emulator look the same to `verify` and to a decode step.
 
 use crate::error::Result;
-use crate::op::{Chip, DType, Init, Launch};
+use crate::op::{Chip, DType, Init, Launch, Variant};
 
 /// A place with memory and kernels. Addresses are what kernels take as pointers; every allocation is 256-byte aligned.
 pub trait Executor {
@@ -25,5 +25,17 @@ pub trait Executor {
     /// Waits for everything and reports what went wrong since the last call.
     fn sync(&mut self) -> Result<()>;
     /// Whether this executor can run a variant of an op; the error says why not.
-    fn can_run(&self, op: &str, variant: &crate::op::Variant) -> Result<()>;
+    fn can_run(&self, op: &str, variant: &Variant) -> Result<()>;
+
+    /// Thread orders to choose from: 1 where the hardware decides, 3 on the emulator.
+    fn schedules(&self) -> u32 {
+        1
+    }
+    /// Chooses one of them for the launches to come.
+    fn set_schedule(&mut self, _schedule: u32) {}
+    /// Whether launches since the last call of this added floats atomically, so that reruns may differ in their last
+    /// bits. Known on the emulator only; elsewhere exact reruns are demanded.
+    fn take_float_atomics(&mut self) -> bool {
+        false
+    }
 }

@@ -2,9 +2,11 @@
 
 pub mod arrays;
 pub mod ceilings;
+pub mod emulate;
 mod executor;
 pub mod fill;
 pub mod gpu;
+mod guarded;
 pub mod measure;
 pub mod peer;
 pub mod peers;
@@ -12,7 +14,9 @@ pub mod probes;
 pub mod rows;
 pub mod step;
 pub mod sweep;
+pub mod verify;
 pub mod warning;
 
+pub use emulate::Emulator;
 pub use executor::Executor;
 pub use gpu::Gpu;
