@@ -1,14 +1,27 @@
 //! The one registry of ops. `build.rs` compiles what it lists; a source file with no entry, or an entry with no file,
 //! fails the build.
 
+pub mod argmax;
+pub mod embed;
 pub mod matmul;
 pub mod paged_attention;
+pub mod rmsnorm;
+pub mod silu_mul;
 pub mod w4a16;
 
 use crate::op::{Arch, Op, OpResult, Variant};
 
 /// Every op, in the order that `workbench list` prints.
-pub static OPS: &[&dyn Op] = &[&matmul::Matmul, &w4a16::W4a16, &paged_attention::PagedAttention];
+#[rustfmt::skip]
+pub static OPS: &[&dyn Op] = &[
+    &matmul::Matmul,
+    &w4a16::W4a16,
+    &paged_attention::PagedAttention,
+    &embed::Embed,
+    &rmsnorm::RmsNorm,
+    &silu_mul::SiluMul,
+    &argmax::Argmax,
+];
 
 /// Kernels that belong to no op (fills, probes of a card's ceilings): sources in `kernels/common/`, images named
 /// `common/NAME`.

@@ -483,6 +483,10 @@ pub trait View {
     fn read(&self, name: &str, first: u64, len: u64) -> OpResult<Vec<f64>>;
     /// The same elements as they lie in memory.
     fn raw(&self, name: &str, first: u64, len: u64) -> OpResult<Vec<u8>>;
+    /// Elements as they were before the launches: what a check of a read-and-written buffer starts from.
+    fn first(&self, name: &str, _first: u64, _len: u64) -> OpResult<Vec<f64>> {
+        Err(OpError(format!("the first contents of `{name}` are not known here")))
+    }
 }
 
 /// How one output compares with its f64 reference.
@@ -600,6 +604,10 @@ pub trait Op: Sync {
     fn edge_shapes(&self) -> Vec<Shape>;
     /// A random shape small enough to check in well under a second on the GPU.
     fn random_shape(&self, rng: &mut Rng) -> Shape;
+    /// Shapes too large for every day that the contract names (offsets beyond 2^31 and the like); `verify --large`.
+    fn large_shapes(&self) -> Vec<Shape> {
+        Vec::new()
+    }
     /// Shapes that `bench` sweeps by default.
     fn bench_shapes(&self) -> Vec<Shape>;
 

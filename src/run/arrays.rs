@@ -95,6 +95,13 @@ impl View for ArraysView<'_> {
     fn raw(&self, name: &str, first: u64, len: u64) -> OpResult<Vec<u8>> {
         Ok(self.fetch(name, first, len)?.1)
     }
+    fn first(&self, name: &str, first: u64, len: u64) -> OpResult<Vec<f64>> {
+        let buffer = self.arrays.buffers.iter().find(|b| b.name == name);
+        let buffer = buffer.ok_or_else(|| OpError(format!("there is no buffer `{name}`")))?;
+        let key = fill::key(self.arrays.seed, name);
+        let raw = fill::bytes(&buffer.init, buffer.dtype, key, first, len).map_err(|e| OpError(e.to_string()))?;
+        Ok((0..len as usize).map(|i| fill::decode(buffer.dtype, &raw, i)).collect())
+    }
 }
 
 /// Zeroed scratch of a variant, bound as `workspace`; absent where it needs none.

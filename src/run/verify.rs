@@ -5,10 +5,10 @@ mod sweep;
 
 pub use sweep::{Case, Limits, Summary, shapes, sweep};
 
+use super::arrays::{Arrays, workspace};
 use super::{Executor, fill};
-use crate::error::{Error, Result};
-use crate::op::{Bindings, Buffer, Check, Op, OpError, OpResult, Role, Shape, Variant, View};
-use std::cell::RefCell;
+use crate::error::{Error, Kind, Result};
+use crate::op::{Buffer, Check, Op, OpError, Role, Shape, Variant};
 
 /// Inputs up to this size are read back to see that no kernel wrote to them, bytes.
 const COMPARE_INPUTS: u64 = 64 << 20;
@@ -39,113 +39,33 @@ impl Outcome {
     }
 }
 
-/// An op's arrays on an executor, freed when done.
-struct Arrays<'a> {
-    executor: RefCell<&'a mut dyn Executor>,
-    buffers: Vec<Buffer>,
-    addresses: Vec<u64>,
-    at: Bindings,
-    seed: u64,
+/// The bytes of an output that reruns are compared by: all, or three windows of a large one.
+fn evidence(exec: &mut dyn Executor, arrays: &Arrays, buffer: &Buffer) -> Result<Vec<u8>> {
+    let bytes = buffer.bytes();
+    let windows = match bytes {
+        0..=COMPARE_OUTPUTS => vec![(0, bytes)],
+        _ => vec![(0, SAMPLE), (bytes / 2 / 16 * 16, SAMPLE), (bytes - SAMPLE, SAMPLE)],
+    };
+    let mut all = Vec::new();
+    for (from, len) in windows {
+        let mut part = vec![0; len as usize];
+        exec.read(arrays.bindings().get(buffer.name)? + from, &mut part)?;
+        all.append(&mut part);
+    }
+    Ok(all)
 }
 
-impl<'a> Arrays<'a> {
-    fn new(executor: &'a mut dyn Executor, buffers: Vec<Buffer>, workspace: u64, seed: u64) -> Result<Self> {
-        let mut arrays =
-            Self { executor: RefCell::new(executor), buffers, addresses: Vec::new(), at: Bindings::new(), seed };
-        for i in 0..arrays.buffers.len() {
-            let address = arrays.executor.get_mut().alloc(arrays.buffers[i].bytes())?;
-            arrays.addresses.push(address);
-            arrays.at.set(arrays.buffers[i].name, address);
-            arrays.begin(i)?;
-        }
-        let address = arrays.executor.get_mut().alloc(workspace)?;
-        arrays.addresses.push(address);
-        arrays.at.set("workspace", address);
-        let zero = crate::op::Init::Zero;
-        arrays.executor.get_mut().fill(address, crate::op::DType::U8, workspace, &zero, 0)?;
-        Ok(arrays)
-    }
-    /// Gives a buffer its first contents.
-    fn begin(&mut self, i: usize) -> Result<()> {
-        let (b, address) = (&self.buffers[i], self.addresses[i]);
-        let key = fill::key(self.seed, b.name);
-        self.executor.get_mut().fill(address, b.dtype, b.len, &b.init, key)
-    }
-    /// Poisons outputs and resets what is read and written.
-    fn reset(&mut self) -> Result<()> {
-        (0..self.buffers.len())
-            .filter(|&i| self.buffers[i].role != Role::Input)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .try_for_each(|i| self.begin(i))
-    }
-    /// The bytes of an output that reruns are compared by: all, or three windows of a large one.
-    fn evidence(&mut self, i: usize) -> Result<Vec<u8>> {
-        let bytes = self.buffers[i].bytes();
-        let windows = match bytes {
-            0..=COMPARE_OUTPUTS => vec![(0, bytes)],
-            _ => vec![(0, SAMPLE), (bytes / 2 / 16 * 16, SAMPLE), (bytes - SAMPLE, SAMPLE)],
-        };
-        let mut all = Vec::new();
-        for (from, len) in windows {
-            let mut part = vec![0; len as usize];
-            self.executor.get_mut().read(self.addresses[i] + from, &mut part)?;
-            all.append(&mut part);
-        }
-        Ok(all)
-    }
-    /// Names an input that a kernel changed.
-    fn changed_input(&mut self) -> Result<Option<&'static str>> {
-        for i in 0..self.buffers.len() {
-            let b = &self.buffers[i];
-            if b.role != Role::Input || b.bytes() > COMPARE_INPUTS {
-                continue;
-            }
-            let want = fill::bytes(&b.init, b.dtype, fill::key(self.seed, b.name), 0, b.len)?;
-            let (name, mut got) = (b.name, vec![0; want.len()]);
-            self.executor.get_mut().read(self.addresses[i], &mut got)?;
-            if got != want {
-                return Ok(Some(name));
-            }
-        }
-        Ok(None)
-    }
-}
-
-impl Drop for Arrays<'_> {
-    fn drop(&mut self) {
-        for &address in &self.addresses {
-            // A failed release cannot be helped here, and what went wrong before it is already reported.
-            let _ = self.executor.get_mut().free(address);
+/// Names an input that a kernel changed.
+fn changed_input(exec: &mut dyn Executor, arrays: &Arrays, seed: u64) -> Result<Option<&'static str>> {
+    for b in arrays.buffers().iter().filter(|b| b.role == Role::Input && b.bytes() <= COMPARE_INPUTS) {
+        let want = fill::bytes(&b.init, b.dtype, fill::key(seed, b.name), 0, b.len)?;
+        let mut got = vec![0; want.len()];
+        exec.read(arrays.bindings().get(b.name)?, &mut got)?;
+        if got != want {
+            return Ok(Some(b.name));
         }
     }
-}
-
-impl View for Arrays<'_> {
-    fn read(&self, name: &str, first: u64, len: u64) -> OpResult<Vec<f64>> {
-        let raw = self.raw(name, first, len)?;
-        let dtype = self.buffers.iter().find(|b| b.name == name).expect("raw found it").dtype;
-        Ok((0..len as usize).map(|i| fill::decode(dtype, &raw, i)).collect())
-    }
-    fn raw(&self, name: &str, first: u64, len: u64) -> OpResult<Vec<u8>> {
-        let i = self
-            .buffers
-            .iter()
-            .position(|b| b.name == name)
-            .ok_or_else(|| crate::op_error!("there is no buffer `{name}`"))?;
-        let size = self.buffers[i].dtype.size();
-        if first + len > self.buffers[i].len {
-            return Err(crate::op_error!(
-                "elements {first}..{} of `{name}`, which has {}",
-                first + len,
-                self.buffers[i].len
-            ));
-        }
-        let mut bytes = vec![0; (len * size) as usize];
-        let mut executor = self.executor.borrow_mut();
-        executor.read(self.addresses[i] + first * size, &mut bytes).map_err(|e| OpError(e.to_string()))?;
-        Ok(bytes)
-    }
+    Ok(None)
 }
 
 /// Runs one variant at one shape and checks everything that can be checked.
@@ -160,48 +80,63 @@ pub fn check(executor: &mut dyn Executor, op: &dyn Op, variant: &Variant, shape:
     if let Err(OpError(why)) = op.supports(variant.name, shape, &chip) {
         return Ok(Outcome::Skipped(why));
     }
+    let arrays = Arrays::new(executor, op, shape, seed)?;
+    let scratch = workspace(executor, op, variant.name, shape)?;
+    let found = runs(executor, op, variant, shape, &arrays, scratch, seed);
+    let freed = scratch.map_or(Ok(()), |address| executor.free(address)).and_then(|()| arrays.free(executor));
+    // The finding matters more than what went wrong while cleaning up after it.
+    found.and_then(|outcome| freed.map(|()| outcome))
+}
+
+fn runs(
+    executor: &mut dyn Executor,
+    op: &dyn Op,
+    variant: &Variant,
+    shape: &Shape,
+    arrays: &Arrays,
+    scratch: Option<u64>,
+    seed: u64,
+) -> Result<Outcome> {
+    let mut at = arrays.bindings().clone();
+    if let Some(address) = scratch {
+        at.set("workspace", address);
+    }
+    let launches = op.launches(variant.name, shape, &executor.chip(), &at)?;
     let schedules = executor.schedules();
-    // Where the hardware decides the order, a second run may meet another one.
-    let runs = schedules.max(2);
-    let buffers = op.buffers(shape, seed)?;
-    let workspace = op.workspace(variant.name, shape, &chip)?;
-    let mut arrays = Arrays::new(executor, buffers, workspace, seed)?;
-    let launches = op.launches(variant.name, shape, &chip, &arrays.at)?;
-    let outputs: Vec<usize> = (0..arrays.buffers.len()).filter(|&i| arrays.buffers[i].role != Role::Input).collect();
+    let outputs: Vec<&Buffer> = arrays.buffers().iter().filter(|b| b.role != Role::Input).collect();
     let mut first: Vec<Vec<u8>> = Vec::new();
     let mut checks = Vec::new();
-    for run in 0..runs {
+    // Where the hardware decides the order, a second run may meet another one.
+    for run in 0..schedules.max(2) {
         if run > 0 {
-            arrays.reset()?;
+            arrays.reset(executor)?;
         }
-        let executor = arrays.executor.get_mut();
         executor.set_schedule(run % schedules);
         let ran = executor.launch(&launches).and_then(|()| executor.sync());
         match ran {
             Ok(()) => {}
-            Err(e) if e.kind == crate::error::Kind::Check => return Ok(Outcome::Wrong(e.what)),
+            Err(e) if e.kind == Kind::Check => return Ok(Outcome::Wrong(e.what)),
             Err(e) => return Err(e.at(format!("{}/{} {shape}", op.name(), variant.name))),
         }
         let floats = executor.take_float_atomics();
-        let now = outputs.iter().map(|&i| arrays.evidence(i)).collect::<Result<Vec<_>>>()?;
+        let now = outputs.iter().map(|b| evidence(executor, arrays, b)).collect::<Result<Vec<_>>>()?;
         if run == 0 || floats {
-            checks = op.check(shape, &arrays)?;
+            checks = arrays.check(executor, op, shape)?;
             if let Some(bad) = checks.iter().find(|c| !c.ok()) {
                 return Ok(Outcome::Wrong(describe(bad, run, schedules)));
             }
-            if run == 0 {
-                first = now;
-                if let Some(name) = arrays.changed_input()? {
-                    return Ok(Outcome::Wrong(format!("the kernel wrote to its input `{name}`")));
-                }
+        }
+        if run == 0 {
+            first = now;
+            if let Some(name) = changed_input(executor, arrays, seed)? {
+                return Ok(Outcome::Wrong(format!("the kernel wrote to its input `{name}`")));
             }
-        } else if let Some(k) = (0..outputs.len()).find(|&k| first[k] != now[k]) {
+        } else if !floats && let Some(k) = (0..outputs.len()).find(|&k| first[k] != now[k]) {
             let at = first[k].iter().zip(&now[k]).position(|(a, b)| a != b).unwrap_or(0);
-            let name = arrays.buffers[outputs[k]].name;
-            let how =
-                if schedules > 1 { format!("thread order {}", run % schedules) } else { format!("run {}", run + 1) };
+            let which = if schedules > 1 { "thread order" } else { "run" };
             return Ok(Outcome::Wrong(format!(
-                "`{name}` differs between the first run and {how}, from byte {at} on: a race"
+                "`{}` differs between {which} 0 and {which} {run}, from byte {at} on: a race",
+                outputs[k].name
             )));
         }
     }

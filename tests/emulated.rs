@@ -1,0 +1,222 @@
+//! Every emulated variant of every op, on the host emulator: edge shapes and random ones, three thread orders that must
+//! agree bit for bit; and kernels that are wrong on purpose, which the emulator must catch.
+//!
+//! The libraries come from `cargo xtask emulate`. Without them the tests say so and pass, unless
+//! `WORKBENCH_REQUIRE_EMULATED=1`.
+
+use workbench::error::Kind;
+use workbench::kernels::OPS;
+use workbench::op::{Chip, DType, Launch};
+use workbench::run::verify::{Limits, Outcome, shapes, sweep};
+use workbench::run::{Emulator, Executor, emulate};
+
+fn required() -> bool {
+    std::env::var("WORKBENCH_REQUIRE_EMULATED").is_ok_and(|v| v == "1")
+}
+
+fn emulator() -> Option<Emulator> {
+    match Emulator::new(Chip::H200) {
+        Ok(e) => Some(e),
+        Err(e) if required() => panic!("{e}"),
+        Err(e) => {
+            eprintln!("SKIPPED: {e}");
+            None
+        }
+    }
+}
+
+/// Checks every emulated variant of an op; the seed is printed with each failure.
+fn verify(name: &str) {
+    let Some(mut executor) = emulator() else { return };
+    let op = *OPS.iter().find(|o| o.name() == name).expect("a registered op");
+    let seed = std::env::var("WORKBENCH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(2026);
+    let (list, too_large) = shapes(op, 12, seed, Limits::EMULATOR);
+    let mut failures = Vec::new();
+    for variant in op.variants().iter().filter(|v| v.emulated) {
+        if let Err(e) = executor.can_run(name, variant) {
+            assert!(!required(), "{e}");
+            eprintln!("SKIPPED {name}/{}: {e}", variant.name);
+            continue;
+        }
+        let summary = sweep(&mut executor, op, variant, (&list, too_large), seed, |case| {
+            if let Outcome::Wrong(why) = &case.outcome {
+                failures.push(format!("{name}/{} {} (seed {seed}): {why}", variant.name, case.shape));
+            }
+        });
+        let summary = summary.unwrap_or_else(|e| panic!("{name}/{}: {e}", variant.name));
+        let (right, skipped) = (summary.right(), summary.skipped());
+        eprintln!("{name}/{}: {right} right, {skipped} not taken, {too_large} too large", variant.name);
+        assert!(right + summary.wrong() > 0, "{name}/{} takes none of {} shapes", variant.name, list.len());
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// One test for each op, and one that no op is forgotten here.
+macro_rules! ops {
+    ($($name:ident),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            verify(stringify!($name));
+        })*
+        #[test]
+        fn every_op_has_its_test() {
+            let tested = [$(stringify!($name)),*];
+            let untested: Vec<_> = OPS.iter().map(|o| o.name()).filter(|n| !tested.contains(n)).collect();
+            assert!(untested.is_empty(), "add to `ops!`: {}", untested.join(", "));
+        }
+    };
+}
+
+ops!(embed, rmsnorm, silu_mul, argmax);
+
+/// Compiles the deliberately wrong kernels beside this test, with the same compiler and flags as the others.
+fn faulty() -> Option<Emulator> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("faulty");
+    std::fs::create_dir_all(&folder).expect("a folder for the faulty kernels");
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".into());
+    let library = folder.join("faulty_kernels.so");
+    let mut command = std::process::Command::new(&compiler);
+    command.args([
+        "-x",
+        "c++",
+        "-std=c++17",
+        "-O1",
+        "-g1",
+        "-fPIC",
+        "-shared",
+        "-fno-strict-aliasing",
+        "-DWB_EMULATE",
+        "-w",
+    ]);
+    if emulate::folder().ends_with("emulated-asan") {
+        command.arg("-fsanitize=address");
+    }
+    let output = match command.arg("-o").arg(&library).arg(root.join("tests/emulator/faulty.cu")).output() {
+        Ok(output) => output,
+        Err(e) if required() => panic!("cannot run {compiler}: {e}"),
+        Err(e) => {
+            eprintln!("SKIPPED: cannot run {compiler}: {e}");
+            return None;
+        }
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(Emulator::with_folder(Chip::H200, folder).expect("the folder was just made"))
+}
+
+const N: u64 = 256;
+
+/// Runs a faulty kernel in every thread order: `Ok(output)` or what the emulator says.
+fn run(executor: &mut Emulator, entry: &str) -> Vec<Result<Vec<u8>, String>> {
+    let (x, out) = (executor.alloc(N * 4).unwrap(), executor.alloc(N * 4).unwrap());
+    let values: Vec<u8> = (0..N).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    executor.write(x, &values).unwrap();
+    let launch = Launch::new("faulty/kernels", entry, [2, 1, 1], [128, 1, 1]).shared(512).ptr(x).ptr(out).i32(N as i64);
+    let mut results = Vec::new();
+    for schedule in 0..executor.schedules() {
+        executor.set_schedule(schedule);
+        executor.fill(out, DType::F32, N, &workbench::op::Init::Poison, 0).unwrap();
+        results.push(
+            executor
+                .launch(std::slice::from_ref(&launch))
+                .map_err(|e| {
+                    assert_eq!(e.kind, Kind::Check, "{e}");
+                    e.what
+                })
+                .map(|()| {
+                    let mut bytes = vec![0; (N * 4) as usize];
+                    executor.read(out, &mut bytes).unwrap();
+                    bytes
+                }),
+        );
+    }
+    executor.free(x).unwrap();
+    executor.free(out).unwrap();
+    results
+}
+
+#[test]
+fn a_right_kernel_passes() {
+    let Some(mut e) = faulty() else { return };
+    let results = run(&mut e, "right");
+    let want: Vec<u8> = (0..N).flat_map(|i| ((i ^ 127) as f32).to_le_bytes()).collect();
+    for r in results {
+        assert_eq!(r.as_ref(), Ok(&want));
+    }
+}
+
+#[test]
+fn a_missing_barrier_makes_the_orders_disagree() {
+    let Some(mut e) = faulty() else { return };
+    let results: Vec<_> = run(&mut e, "racy").into_iter().map(|r| r.expect("a race is no crash")).collect();
+    assert!(results[0] != results[1] || results[0] != results[2], "three orders hid the race");
+}
+
+#[test]
+fn a_missing_wait_for_a_copy_shows() {
+    let Some(mut e) = faulty() else { return };
+    let want: Vec<u8> = (0..N).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    for r in run(&mut e, "unwaited") {
+        assert_ne!(r.expect("a stale read is no crash"), want);
+    }
+}
+
+#[test]
+fn a_stray_write_is_caught() {
+    if emulate::folder().ends_with("emulated-asan") {
+        return; // AddressSanitizer ends the process, which is its way of catching it.
+    }
+    let Some(mut e) = faulty() else { return };
+    for entry in ["writes_behind", "writes_before", "writes_past_shared"] {
+        for r in run(&mut e, entry) {
+            let why = r.expect_err(entry);
+            assert!(why.contains("wrote"), "{entry}: {why}");
+        }
+    }
+    for r in run(&mut e, "reads_far") {
+        let why = r.expect_err("reads_far");
+        assert!(why.contains("outside every array"), "{why}");
+    }
+}
+
+#[test]
+fn what_hardware_would_hang_on_is_an_error() {
+    let Some(mut e) = faulty() else { return };
+    for (entry, words) in [
+        ("divergent_barrier", "__syncthreads"),
+        ("lost_barrier", "deadlock"),
+        ("half_warp_shuffle", "deadlock"),
+        ("mixed_collectives", "different collectives"),
+        ("misaligned", "not a multiple of 16"),
+    ] {
+        for r in run(&mut e, entry) {
+            let why = r.expect_err(entry);
+            assert!(why.contains(words), "{entry}: {why}");
+        }
+    }
+}
+
+#[test]
+fn wrong_launches_are_refused() {
+    let Some(mut e) = faulty() else { return };
+    let x = e.alloc(N * 4).unwrap();
+    let good = Launch::new("faulty/kernels", "right", [2, 1, 1], [128, 1, 1]).shared(512).ptr(x).ptr(x).i32(N as i64);
+    let mut wide = good.clone();
+    wide.block = [2048, 1, 1];
+    let mut fewer = good.clone();
+    fewer.args.pop();
+    let typed = fewer.clone().i64(N as i64);
+    let mut nameless = good.clone();
+    nameless.entry = "nobody".into();
+    let many = good.clone().shared(300_000);
+    for (launch, words) in [
+        (wide, "2048 threads"),
+        (fewer, "takes 3 arguments"),
+        (typed, "8 bytes, the kernel takes 4"),
+        (nameless, "no kernel `nobody`"),
+        (many, "300000 bytes of shared memory"),
+    ] {
+        let why = e.launch(&[launch]).expect_err(words).to_string();
+        assert!(why.contains(words), "{why}");
+    }
+}
