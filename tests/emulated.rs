@@ -4,6 +4,9 @@
 //! The libraries come from `cargo xtask emulate`. Without them the tests say so and pass, unless
 //! `WORKBENCH_REQUIRE_EMULATED=1`.
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 use workbench::error::Kind;
 use workbench::kernels::OPS;
 use workbench::op::{Chip, DType, Launch};
@@ -51,48 +54,38 @@ fn verify(name: &str) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// One test for each op, and one that no op is forgotten here.
-macro_rules! ops {
-    ($($name:ident),* $(,)?) => {
+/// The ops are dealt to four tests so that cores share them; a new op needs no line here.
+macro_rules! quarters {
+    ($($name:ident = $quarter:expr),*) => {
         $(#[test]
         fn $name() {
-            verify(stringify!($name));
+            OPS.iter().skip($quarter).step_by(4).for_each(|op| verify(op.name()));
         })*
-        #[test]
-        fn every_op_has_its_test() {
-            let tested = [$(stringify!($name)),*];
-            let untested: Vec<_> = OPS.iter().map(|o| o.name()).filter(|n| !tested.contains(n)).collect();
-            assert!(untested.is_empty(), "add to `ops!`: {}", untested.join(", "));
-        }
     };
 }
+quarters!(ops_first = 0, ops_second = 1, ops_third = 2, ops_fourth = 3);
 
-ops!(embed, rmsnorm, silu_mul, argmax);
-
-/// Compiles the deliberately wrong kernels beside this test, with the same compiler and flags as the others.
+/// The deliberately wrong kernels, compiled once, with the same compiler and flags as the others.
 fn faulty() -> Option<Emulator> {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("faulty");
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(compile_faulty).clone()?;
+    Some(Emulator::with_folder(Chip::H200, folder).expect("the folder was just made"))
+}
+
+fn compile_faulty() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("faulty");
     std::fs::create_dir_all(&folder).expect("a folder for the faulty kernels");
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".into());
-    let library = folder.join("faulty_kernels.so");
-    let mut command = std::process::Command::new(&compiler);
-    command.args([
-        "-x",
-        "c++",
-        "-std=c++17",
-        "-O1",
-        "-g1",
-        "-fPIC",
-        "-shared",
-        "-fno-strict-aliasing",
-        "-DWB_EMULATE",
-        "-w",
-    ]);
+    let flags = "-x c++ -std=c++17 -O1 -g1 -fPIC -shared -fno-strict-aliasing -DWB_EMULATE -w";
+    let mut command = Command::new(&compiler);
+    command.args(flags.split(' '));
     if emulate::folder().ends_with("emulated-asan") {
         command.arg("-fsanitize=address");
     }
-    let output = match command.arg("-o").arg(&library).arg(root.join("tests/emulator/faulty.cu")).output() {
+    // The compiler must not run under a sanitizer's runtime that is meant for this test.
+    command.env_remove("LD_PRELOAD").arg("-o").arg(folder.join("faulty_kernels.so"));
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/emulator/faulty.cu"));
+    let output = match command.output() {
         Ok(output) => output,
         Err(e) if required() => panic!("cannot run {compiler}: {e}"),
         Err(e) => {
@@ -101,7 +94,7 @@ fn faulty() -> Option<Emulator> {
         }
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(Emulator::with_folder(Chip::H200, folder).expect("the folder was just made"))
+    Some(folder)
 }
 
 const N: u64 = 256;
@@ -170,7 +163,8 @@ fn a_stray_write_is_caught() {
     for entry in ["writes_behind", "writes_before", "writes_past_shared"] {
         for r in run(&mut e, entry) {
             let why = r.expect_err(entry);
-            assert!(why.contains("wrote"), "{entry}: {why}");
+            // 1024 bytes end at the guard page, which sees the store itself; the patterns around arrays see the others.
+            assert!(why.contains("wrote") || why.contains("outside every array"), "{entry}: {why}");
         }
     }
     for r in run(&mut e, "reads_far") {

@@ -166,15 +166,15 @@ inline void run_blocks(Machine& m, Segment s, int order) {
 }
 
 #if !WB_ASAN
-inline struct sigaction& former_action() {
-    static struct sigaction action;
-    return action;
+inline struct sigaction& former_action(int number) {
+    static struct sigaction actions[2];
+    return actions[number == SIGBUS];
 }
 // A kernel touched memory that is not there: ends the launch with the thread's coordinates instead of the process.
 inline void on_fault(int number, siginfo_t* info, void* context) {
     Machine* m = tls.machine;
     if (m == nullptr || !m->running) {
-        struct sigaction& old = former_action();
+        struct sigaction& old = former_action(number);
         if (old.sa_flags & SA_SIGINFO) {
             old.sa_sigaction(number, info, context);
         } else if (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN) {
@@ -203,7 +203,8 @@ inline void catch_faults() {
         action.sa_sigaction = on_fault;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK;
         sigemptyset(&action.sa_mask);
-        sigaction(SIGSEGV, &action, &former_action());
+        // An address that is no address at all may come as a bus error.
+        for (int number : {SIGSEGV, SIGBUS}) sigaction(number, &action, &former_action(number));
         return true;
     }();
     (void)once;
