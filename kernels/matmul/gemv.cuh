@@ -41,16 +41,29 @@ template <class T> WB_DEVICE void stage_gain(const Args<T>& a, T* gain, i32 padd
 template <class T, int M, int YOUNGER = 0>
 WB_DEVICE void stage_x(const Args<T>& a, T* xs, const T* gain, i32 padded, float* part) {
     float squares[M] = {};
-#pragma unroll 4
-    for (i32 e = threadIdx.x * 8; e < padded; e += blockDim.x * 8) {
+    // Several loads before the first store: their latencies overlap.
+    constexpr int AHEAD = M <= 2 ? 4 / M : 1;
+    const i32 stride = blockDim.x * 8;
+    for (i32 first = threadIdx.x * 8; first < padded; first += AHEAD * stride) {
+        Vec16 v[AHEAD][M];
 #pragma unroll
-        for (int i = 0; i < M; i++) {
-            Vec16 v = {};
-            if (i < a.m && e < a.k) v = ld16(a.x + static_cast<i64>(i) * a.k + e);
-            st16(xs + i * padded + e, v);
-            if (a.pre) {
+        for (int t = 0; t < AHEAD; t++) {
+            i32 e = first + t * stride;
+#pragma unroll
+            for (int i = 0; i < M; i++) {
+                v[t][i] = Vec16{};
+                if (i < a.m && e < a.k) v[t][i] = ld16(a.x + static_cast<i64>(i) * a.k + e);
+            }
+        }
+#pragma unroll
+        for (int t = 0; t < AHEAD; t++) {
+            i32 e = first + t * stride;
+            if (e >= padded) break;
+#pragma unroll
+            for (int i = 0; i < M; i++) {
+                st16(xs + i * padded + e, v[t][i]);
                 float f[8];
-                unpack16<T>(v, f);
+                unpack16<T>(v[t][i], f);
 #pragma unroll
                 for (int j = 0; j < 8; j++) squares[i] += f[j] * f[j];
             }

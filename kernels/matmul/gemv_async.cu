@@ -75,12 +75,15 @@ template <class T, int M, int R, int U, int D, int WARPS> WB_DEVICE void gemv_as
 }
 
 // Entry names carry the configuration; choose.rs has the same table.
-#define GEMV(T, M, R, U, D, W)                                                                                         \
-    WB_KERNEL void __launch_bounds__(W * 32) matmul_gemv_async_##T##_m##M##_r##R##u##U##d##D##w##W(MATMUL_PARAMS(T)) { \
+#define GEMV_BOUNDED(T, M, R, U, D, W, ...)                                                                            \
+    WB_KERNEL void __launch_bounds__(__VA_ARGS__)                                                                      \
+        matmul_gemv_async_##T##_m##M##_r##R##u##U##d##D##w##W(MATMUL_PARAMS(T)) {                                      \
         gemv_async<T, M, R, U, D, W>(MATMUL_ARGS(T));                                                                  \
     }                                                                                                                  \
     WB_ENTRY(matmul_gemv_async_##T##_m##M##_r##R##u##U##d##D##w##W)
+#define GEMV(T, M, R, U, D, W) GEMV_BOUNDED(T, M, R, U, D, W, W * 32)
 
+// Left to itself ptxas spills in the widest to fit a third block.
 #define GEMV_ALL(T)                                                                                                    \
     GEMV(T, 1, 2, 2, 6, 8)                                                                                             \
     GEMV(T, 1, 2, 2, 3, 16)                                                                                            \
@@ -90,6 +93,6 @@ template <class T, int M, int R, int U, int D, int WARPS> WB_DEVICE void gemv_as
     GEMV(T, 2, 2, 2, 6, 8)                                                                                             \
     GEMV(T, 2, 2, 2, 3, 8)                                                                                             \
     GEMV(T, 4, 2, 2, 4, 8)                                                                                             \
-    GEMV(T, 8, 2, 2, 3, 8)
+    GEMV_BOUNDED(T, 8, 2, 2, 3, 8, 256, 2)
 GEMV_ALL(bf16)
 GEMV_ALL(f16)
