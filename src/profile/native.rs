@@ -16,6 +16,8 @@ pub struct Recording {
     /// What the labels in [`Operation::external`] stand for.
     pub labels: HashMap<u64, String>,
     pub processes: Vec<Process>,
+    /// UUIDs of `trace.devices`, in their order; empty texts where unknown.
+    pub uuids: Vec<String>,
 }
 
 /// One recorded process and how well it was recorded.
@@ -81,8 +83,10 @@ impl Recording {
 
     /// Adds a recording of one process.
     pub fn add(&mut self, source: impl Read) -> Result<()> {
-        let reader = Reader::new(source).map_err(|e| Error::usage(e.to_string()))?;
-        Join::new(self).run(reader)
+        let mut reader = Reader::new(source).map_err(|e| Error::usage(e.to_string()))?;
+        let mut before = wbtrace::Health::default();
+        while Join::new(self).run(&mut reader, &mut before)? {}
+        Ok(())
     }
 
     /// Sorts by start, so that the order does not depend on which buffer came first.
@@ -137,6 +141,8 @@ struct Join<'a> {
     /// NVTX starts that await their end.
     open_markers: HashMap<u32, wbtrace::Marker>,
     devices_of: HashMap<u32, u32>,
+    /// This process's number of a device to the recording's.
+    devices: HashMap<u32, u32>,
     clocks: Vec<(u64, u64)>,
     first_operation: usize,
     first: [usize; 5],
@@ -156,6 +162,7 @@ impl<'a> Join<'a> {
             pending_syncs: Vec::new(),
             open_markers: HashMap::new(),
             devices_of: HashMap::new(),
+            devices: HashMap::new(),
             clocks: Vec::new(),
             first_operation: first[0],
             first,
@@ -163,17 +170,43 @@ impl<'a> Join<'a> {
         }
     }
 
-    fn run<R: Read>(mut self, mut reader: Reader<R>) -> Result<()> {
+    /// Reads one process's part; true if another follows in the file.
+    fn run<R: Read>(mut self, reader: &mut Reader<R>, before: &mut wbtrace::Health) -> Result<bool> {
+        let mut more = false;
         while let Some(record) = reader.next().map_err(|e| Error::usage(e.to_string()))? {
+            if record == Record::Begin {
+                more = true;
+                break;
+            }
             self.record(record);
         }
         let health = *reader.health();
-        self.process.ended = health.ended;
         self.process.truncated_at = health.truncated_at;
         self.resolve();
-        self.defects(&health);
+        self.defects(&health, before);
         self.out.processes.push(self.process);
-        Ok(())
+        *before = health;
+        Ok(more)
+    }
+
+    /// The recording's number for a device: its own, unless another process has used that for another card.
+    fn device(&mut self, id: u32, uuid: &str, info: DeviceInfo) {
+        let out = &mut *self.out;
+        let same = |i: usize| !uuid.is_empty() && out.uuids[i] == uuid;
+        let known =
+            (0..out.trace.devices.len()).find(|&i| same(i) || (uuid.is_empty() && out.trace.devices[i].id == id));
+        let global = known.map_or_else(
+            || {
+                let free = |n: &u32| out.trace.devices.iter().all(|d| d.id != *n);
+                std::iter::once(id).chain(0..).find(free).unwrap_or(id)
+            },
+            |i| out.trace.devices[i].id,
+        );
+        if known.is_none() {
+            out.trace.devices.push(DeviceInfo { id: global, ..info });
+            out.uuids.push(uuid.to_string());
+        }
+        self.devices.insert(id, global);
     }
 
     fn name(&mut self, id: u32) -> Name {
@@ -197,6 +230,7 @@ impl<'a> Join<'a> {
                 self.names.insert(id, name);
             }
             Record::Reset => self.names.clear(),
+            Record::Begin => {}
             Record::Fact { key, value } => {
                 if key == "problem" {
                     let (name, sentence) = value.split_once(": ").unwrap_or((&value, ""));
@@ -208,10 +242,8 @@ impl<'a> Join<'a> {
             Record::Process { pid, parent, command } => {
                 (self.process.pid, self.process.parent, self.process.command) = (pid, parent, command);
             }
-            Record::Device { id, sm, sms, name } => {
-                if !self.out.trace.devices.iter().any(|d| d.id == id) {
-                    self.out.trace.devices.push(DeviceInfo { id, name, sm, sms });
-                }
+            Record::Device { id, sm, sms, name, uuid } => {
+                self.device(id, &uuid, DeviceInfo { id, name, sm, sms });
             }
             Record::Operation(o) => self.operation(&o),
             Record::Call(c) => {
@@ -268,13 +300,17 @@ impl<'a> Join<'a> {
                 self.out.windows.push((text, start as i64, end as i64));
             }
             Record::Dropped { count, .. } => self.process.dropped += count,
-            Record::End { time } => self.see(time as i64, time as i64),
+            Record::End { time } => {
+                self.process.ended = true;
+                self.see(time as i64, time as i64);
+            }
         }
     }
 
     fn operation(&mut self, o: &wbtrace::Operation) {
         let name = self.name(o.name);
-        self.devices_of.insert(o.context, o.device);
+        let device = self.devices.get(&o.device).copied().unwrap_or(o.device);
+        self.devices_of.insert(o.context, device);
         self.see(o.start as i64, o.end as i64);
         self.process.operations += 1;
         self.out.trace.operations.push(Operation {
@@ -291,7 +327,7 @@ impl<'a> Join<'a> {
             },
             name,
             process: 0,
-            device: o.device,
+            device,
             stream: o.stream.into(),
             start: o.start as i64,
             end: o.end as i64,
@@ -426,8 +462,9 @@ impl<'a> Join<'a> {
         mine - base
     }
 
-    fn defects(&mut self, health: &wbtrace::Health) {
+    fn defects(&mut self, health: &wbtrace::Health, before: &wbtrace::Health) {
         let pid = self.process.pid;
+        let (chunks, records) = (health.bad_chunks - before.bad_chunks, health.bad_records - before.bad_records);
         let mut add = |defect: &str, count: u64, first_offset: Option<u64>, detail: String| {
             if count > 0 {
                 self.out.trace.defects.push(Defect { defect: defect.into(), count, first_offset, detail });
@@ -447,13 +484,13 @@ impl<'a> Join<'a> {
         );
         add(
             "malformed_event",
-            health.bad_chunks + health.bad_records,
+            chunks + records,
             health.first_flaw,
-            format!("process {pid}: {} chunks and {} records are damaged", health.bad_chunks, health.bad_records),
+            format!("process {pid}: {chunks} chunks and {records} records are damaged"),
         );
         add(
             "unfinished",
-            (!health.ended && health.truncated_at.is_none()).into(),
+            (!self.process.ended && health.truncated_at.is_none()).into(),
             None,
             format!("process {pid}: ended without closing its recording; its last moments may be missing"),
         );
@@ -635,6 +672,29 @@ mod tests {
         let mut r = read(&bytes[..]).unwrap();
         assert_eq!(r.label_by_order(&[(1, "a"), (2, "b")]), 1);
         assert_eq!(r.trace.operations.iter().map(|o| o.external).collect::<Vec<_>>(), [1, 2, 0, 0, 0]);
+    }
+
+    /// Two processes that each call another card "device 0", and a third on the first's card.
+    #[test]
+    fn cards_are_told_apart_by_their_uuid() {
+        let process = |pid, uuid: &str| {
+            let mut w = Writer::new(Vec::new()).unwrap();
+            w.record(&Record::Process { pid, parent: 1, command: String::new() }).unwrap();
+            let (name, uuid) = ("NVIDIA H200".to_string(), uuid.to_string());
+            w.record(&Record::Device { id: 0, sm: 90, sms: 132, name, uuid }).unwrap();
+            let name = w.name("k").unwrap();
+            w.operation(&wbtrace::Operation { name, start: pid.into(), end: 50, ..Default::default() }).unwrap();
+            w.record(&Record::End { time: 60 }).unwrap();
+            w.into_inner().unwrap()
+        };
+        let file = [process(1, "aa"), process(2, "bb"), process(3, "aa")].concat();
+        let r = read(&file[..]).unwrap();
+        assert_eq!(
+            r.trace.operations.iter().map(|o| (o.process, o.device)).collect::<Vec<_>>(),
+            [(1, 0), (2, 1), (3, 0)]
+        );
+        assert_eq!(r.processes.iter().map(|p| (p.pid, p.ended)).collect::<Vec<_>>(), [(1, true), (2, true), (3, true)]);
+        assert!(r.trace.defects.is_empty(), "{:?}", r.trace.defects);
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl Collector {
             for id in [
                 CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
                 CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
+                CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
             ] {
                 let _ = call!(lib, cuptiEnableCallback(1, self.subscriber, resource, id.0));
             }

@@ -69,6 +69,7 @@ fn drain(hub: &'static Hub, options: &Options, sink: Box<dyn Write + Send>, outc
     for (key, value) in &options.facts {
         out.plain(&Record::Fact { key: key.clone(), value: value.clone() })?;
     }
+    out.plain(&process())?;
     out.clock()?;
     out.flush()?;
     let (mut flushed, mut paired) = (Instant::now(), Instant::now());
@@ -93,6 +94,7 @@ fn drain(hub: &'static Hub, options: &Options, sink: Box<dyn Write + Send>, outc
                 paired = Instant::now();
             }
             out.flush()?;
+            hub.written();
         }
         if options.flush_every.is_some_and(|every| flushed.elapsed() >= every) {
             // Completed records of buffers that are not full yet; the completion callback queues them for us.
@@ -102,6 +104,13 @@ fn drain(hub: &'static Hub, options: &Options, sink: Box<dyn Write + Send>, outc
         }
     }
     out.end().map(drop)
+}
+
+/// Who this is.
+pub fn process() -> Record {
+    let raw = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let command = String::from_utf8_lossy(&raw).trim_end_matches('\0').replace('\0', " ");
+    Record::Process { pid: std::process::id(), parent: std::os::unix::process::parent_id(), command }
 }
 
 /// Keeps the pool going after the sink has failed: the program must not notice.

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A completed buffer.
 pub struct Full {
@@ -35,6 +35,7 @@ pub enum Next {
 struct Queue {
     full: VecDeque<Full>,
     closing: bool,
+    settling: bool,
 }
 
 /// Labels of graph nodes, kept for as long as the process lives: a graph may be cloned and played long after its capture.
@@ -47,6 +48,8 @@ pub struct Nodes {
 pub struct Hub {
     pub lib: &'static Library,
     pub pool: Pool,
+    /// The process that this is all about. In a fork's child there is no drain, and CUDA does not work either.
+    pid: u32,
     /// A collector is open.
     pub active: AtomicBool,
     pub dropped: AtomicU64,
@@ -55,6 +58,7 @@ pub struct Hub {
     pub detached: AtomicBool,
     queue: Mutex<Queue>,
     ready: Condvar,
+    settled: Condvar,
     notes: Mutex<Vec<Note>>,
     nodes: Mutex<Nodes>,
 }
@@ -71,12 +75,14 @@ impl Hub {
         HUB.get_or_init(|| Self {
             lib,
             pool: Pool::new(buffer_bytes),
+            pid: std::process::id(),
             active: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
             detach: AtomicBool::new(false),
             detached: AtomicBool::new(false),
-            queue: Mutex::new(Queue { full: VecDeque::with_capacity(4096), closing: false }),
+            queue: Mutex::new(Queue { full: VecDeque::with_capacity(4096), closing: false, settling: false }),
             ready: Condvar::new(),
+            settled: Condvar::new(),
             notes: Mutex::default(),
             nodes: Mutex::default(),
         })
@@ -85,6 +91,31 @@ impl Hub {
     /// The hub, if a collector is open.
     pub fn active() -> Option<&'static Self> {
         HUB.get().filter(|h| h.active.load(Ordering::Acquire))
+    }
+
+    /// Whether this is the process that the session was opened in, and not a fork's child.
+    pub fn is_ours(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    /// Waits, within reason, until everything completed so far is written.
+    pub fn settle(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        let mut queue = lock(&self.queue);
+        queue.settling = true;
+        self.ready.notify_all();
+        while queue.settling && Instant::now() < deadline {
+            queue =
+                self.settled.wait_timeout(queue, Duration::from_millis(20)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The drain has written everything that was queued.
+    pub fn written(&self) {
+        let mut queue = lock(&self.queue);
+        if queue.full.is_empty() && std::mem::take(&mut queue.settling) {
+            self.settled.notify_all();
+        }
     }
 
     /// Opens the queue for a new collector.
@@ -109,7 +140,7 @@ impl Hub {
 
     pub fn next(&self, wait: Duration) -> Next {
         let mut queue = lock(&self.queue);
-        if queue.full.is_empty() && !queue.closing {
+        if queue.full.is_empty() && !queue.closing && !queue.settling {
             queue = self.ready.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
         match queue.full.pop_front() {
@@ -145,7 +176,9 @@ impl Hub {
 
 /// CUPTI wants an empty buffer; this runs on a thread that launches work.
 pub unsafe extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mut usize, max_records: *mut usize) {
-    let taken = catch_unwind(|| HUB.get().and_then(|h| Some((h.pool.take()?, h.pool.bytes())))).ok().flatten();
+    let taken = catch_unwind(|| HUB.get().filter(|h| h.is_ours()).and_then(|h| Some((h.pool.take()?, h.pool.bytes()))))
+        .ok()
+        .flatten();
     // SAFETY: CUPTI passes three valid places to fill.
     unsafe {
         (*buffer, *size) = taken.unwrap_or((std::ptr::null_mut(), 0));
@@ -156,7 +189,7 @@ pub unsafe extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mut usize
 /// CUPTI hands back a buffer with records.
 pub unsafe extern "C" fn buffer_completed(_: CUcontext, _: u32, buffer: *mut u8, _size: usize, valid: usize) {
     let _ = catch_unwind(|| {
-        let Some(hub) = HUB.get() else { return };
+        let Some(hub) = HUB.get().filter(|h| h.is_ours()) else { return };
         let mut dropped = 0;
         // SAFETY: writes one size_t; a null context asks for the process's count.
         if unsafe { call!(hub.lib, cuptiActivityGetNumDroppedRecords(std::ptr::null_mut(), 0, &mut dropped)) }.is_ok() {
@@ -182,7 +215,10 @@ pub unsafe extern "C" fn event(_: *mut c_void, domain: CUpti_CallbackDomain, cbi
         // SAFETY: the domain says what the data is (cupti_callbacks.h), and it is valid during the callback.
         unsafe {
             match domain {
-                CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE => graph_node(hub, cbid, data.cast()),
+                CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE => match CUpti_CallbackIdResource(cbid) {
+                    CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING => context_ends(hub),
+                    _ => graph_node(hub, cbid, data.cast()),
+                },
                 CUpti_CallbackDomain::CUPTI_CB_DOMAIN_STATE => state(hub, cbid, data.cast()),
                 CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API
                 | CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RUNTIME_API => {
@@ -197,6 +233,15 @@ pub unsafe extern "C" fn event(_: *mut c_void, domain: CUpti_CallbackDomain, cbi
             }
         }
     }));
+}
+
+/// A program that destroys its context is about to leave, perhaps by `_exit`, which runs no handlers: save what there is.
+fn context_ends(hub: &Hub) {
+    if hub.active.load(Ordering::Acquire) && hub.is_ours() {
+        // SAFETY: takes a flag; only the buffer callbacks forbid a flush.
+        let _ = unsafe { call!(hub.lib, cuptiActivityFlushAll(0)) };
+        hub.settle(Duration::from_millis(500));
+    }
 }
 
 unsafe fn graph_node(hub: &Hub, cbid: u32, data: *const CUpti_ResourceData) {

@@ -18,6 +18,7 @@ mod translate;
 
 pub use clock::{host_clocks, timestamp};
 pub use collector::{Collector, Outcome, Sink, prepare};
+pub use drain::process as process_record;
 pub use label::{Label, graph_node_id};
 pub use machine::{MachineDevice, driver_version};
 pub use options::{Mode, Options};

@@ -9,6 +9,8 @@ pub struct MachineDevice {
     /// Compute capability as one number: 90.
     pub sm: u32,
     pub sms: u32,
+    /// Hexadecimal, empty where the driver does not tell.
+    pub uuid: String,
 }
 
 fn libcuda() -> Option<libloading::os::unix::Library> {
@@ -50,7 +52,11 @@ impl MachineDevice {
             // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR and _MULTIPROCESSOR_COUNT.
             let (major, minor, sms) = (attribute(75), attribute(76), attribute(16));
             let name = CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned();
-            Some(Self { name, sm: major * 10 + minor, sms })
+            let mut uuid = [0u8; 16];
+            type Uuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
+            let told = lib.get::<Uuid>(b"cuDeviceGetUuid_v2\0").is_ok_and(|get| get(&mut uuid, device) == 0);
+            let uuid = if told { uuid.iter().map(|b| format!("{b:02x}")).collect() } else { String::new() };
+            Some(Self { name, sm: major * 10 + minor, sms, uuid })
         }
     }
 }

@@ -255,8 +255,8 @@ impl<W: Write> Translator<W> {
     fn operation(&mut self, o: Operation) -> io::Result<()> {
         if !self.devices.contains(&o.device) {
             self.devices.push(o.device);
-            if let Some(MachineDevice { name, sm, sms }) = MachineDevice::query(o.device) {
-                self.writer.record(&Record::Device { id: o.device, sm, sms, name })?;
+            if let Some(MachineDevice { name, sm, sms, uuid }) = MachineDevice::query(o.device) {
+                self.writer.record(&Record::Device { id: o.device, sm, sms, name, uuid })?;
             }
         }
         self.operations += 1;

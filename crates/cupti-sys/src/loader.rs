@@ -99,6 +99,8 @@ pub fn search_path() -> Vec<PathBuf> {
         }
     }
     found.extend(loaded());
+    // What `workbench trace` found for itself; the traced program's own copy, if it has loaded one, comes first.
+    found.extend(var("WORKBENCH_CUPTI_HINT"));
     let mut folders = Vec::new();
     for root in ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(|v| var(v)) {
         folders.extend(["extras/CUPTI/lib64", "lib64", "lib"].map(|f| root.join(f)));
@@ -211,5 +213,7 @@ mod tests {
         let path = search_path();
         assert_eq!(path.last(), Some(&PathBuf::from("libcupti.so")));
         assert!(path.iter().all(|p| is_cupti(p) || std::env::var_os("WORKBENCH_CUPTI").is_some()));
+        // Each file once.
+        assert_eq!(path.iter().collect::<std::collections::HashSet<_>>().len(), path.len());
     }
 }

@@ -15,6 +15,10 @@ pub fn dump<R: Read>(reader: &mut Reader<R>, mut out: impl Write) -> io::Result<
                 names.insert(id, text);
             }
             Record::Reset => names.clear(),
+            Record::Begin => {
+                names.clear();
+                writeln!(out, r#"{{"begin":true}}"#)?;
+            }
             other => writeln!(out, "{}", line(&other, &names))?,
         }
     }
@@ -33,8 +37,8 @@ fn line(record: &Record, names: &HashMap<NameId, String>) -> String {
         Record::Process { pid, parent, command } => {
             write!(s, r#"{{"process":{pid},"parent":{parent},"command":{}}}"#, quote(command))
         }
-        Record::Device { id, sm, sms, name } => {
-            write!(s, r#"{{"device":{id},"sm":{sm},"sms":{sms},"name":{}}}"#, quote(name))
+        Record::Device { id, sm, sms, name, uuid } => {
+            write!(s, r#"{{"device":{id},"sm":{sm},"sms":{sms},"name":{},"uuid":{}}}"#, quote(name), quote(uuid))
         }
         Record::Operation(o) => {
             let _ = write!(
@@ -119,7 +123,7 @@ fn line(record: &Record, names: &HashMap<NameId, String>) -> String {
         }
         Record::Dropped { count, time } => write!(s, r#"{{"dropped":{count},"time":{time}}}"#),
         Record::End { time } => write!(s, r#"{{"end":{time}}}"#),
-        Record::Name { .. } | Record::Reset => Ok(()),
+        Record::Begin | Record::Name { .. } | Record::Reset => Ok(()),
     };
     s
 }

@@ -9,7 +9,8 @@
 //! All integers are little-endian; `varint` is LEB128, `zigzag` a varint of a signed value.
 //!
 //! ```text
-//! file    := "WBTRACE\n" schema:u32 flags:u32(0) chunk*
+//! file    := process+                              one recording, or those of several processes end to end
+//! process := "WBTRACE\n" schema:u32 flags:u32(0) chunk*
 //! chunk   := length:u32 crc32:u32 record*          length counts the records only, at most 16 MiB
 //! record  := size:varint tag:u8 field*             size counts tag and fields
 //! ```

@@ -56,7 +56,7 @@ pub struct Health {
     pub first_flaw: Option<u64>,
     /// The file stops inside a chunk at this offset.
     pub truncated_at: Option<u64>,
-    /// An end mark was read: the recording was closed in order.
+    /// An end mark was read: the (last) recording of the file was closed in order.
     pub ended: bool,
 }
 
@@ -89,7 +89,7 @@ impl<R: Read> Reader<R> {
         if n < 16 || &header[..8] != MAGIC {
             return Err(Error::NotARecording);
         }
-        let schema = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        let schema = schema(&header[8..12]);
         if schema == 0 || schema > SCHEMA {
             return Err(Error::Schema(schema));
         }
@@ -141,14 +141,16 @@ impl<R: Read> Reader<R> {
                     }
                 }
             }
-            if self.done || !self.load_chunk()? {
-                return Ok(None);
+            match if self.done { Loaded::End } else { self.load_chunk()? } {
+                Loaded::Chunk => {}
+                Loaded::Begin => return Ok(Some(Record::Begin)),
+                Loaded::End => return Ok(None),
             }
         }
     }
 
-    /// Reads chunks until one is sound; false at the end of the file.
-    fn load_chunk(&mut self) -> io::Result<bool> {
+    /// Reads chunks until one is sound.
+    fn load_chunk(&mut self) -> io::Result<Loaded> {
         loop {
             let start = self.health.bytes;
             let mut header = [0; 8];
@@ -159,7 +161,11 @@ impl<R: Read> Reader<R> {
                 if n > 0 {
                     self.cut(start);
                 }
-                return Ok(false);
+                return Ok(Loaded::End);
+            }
+            if &header == MAGIC {
+                // As a length this would be far more than a chunk may have, so it cannot be one.
+                return self.begin(start);
             }
             let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
             let sum = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
@@ -168,7 +174,7 @@ impl<R: Read> Reader<R> {
                 self.done = true;
                 self.health.bad_chunks += 1;
                 self.health.flaw(start);
-                return Ok(false);
+                return Ok(Loaded::End);
             }
             self.chunk.clear();
             // `take` and not a buffer of `length`: memory follows what is there, not what is claimed.
@@ -179,14 +185,14 @@ impl<R: Read> Reader<R> {
                 self.chunk.clear();
                 self.at = 0;
                 self.cut(start);
-                return Ok(false);
+                return Ok(Loaded::End);
             }
             self.offset = start + 8;
             self.at = 0;
             self.last = Last::default();
             self.health.chunks += 1;
             if crc32(&self.chunk) == sum {
-                return Ok(true);
+                return Ok(Loaded::Chunk);
             }
             self.health.bad_chunks += 1;
             self.health.flaw(start);
@@ -194,10 +200,39 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// The rest of a file header inside the file.
+    fn begin(&mut self, start: u64) -> io::Result<Loaded> {
+        let mut rest = [0; 8];
+        let n = fill(&mut self.source, &mut rest)?;
+        self.health.bytes += n as u64;
+        self.shapes.clear();
+        self.places.clear();
+        self.chunk.clear();
+        self.at = 0;
+        self.health.ended = false;
+        if n == 8 && (1..=SCHEMA).contains(&schema(&rest[..4])) {
+            return Ok(Loaded::Begin);
+        }
+        self.done = true;
+        self.cut(start);
+        Ok(Loaded::End)
+    }
+
     fn cut(&mut self, offset: u64) {
         self.health.truncated_at = Some(offset);
         self.health.flaw(offset);
     }
+}
+
+/// What came next in the file.
+enum Loaded {
+    Chunk,
+    Begin,
+    End,
+}
+
+fn schema(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |v, &b| v << 8 | u32::from(b))
 }
 
 /// Reads until the buffer is full or the source ends; how much was read.
@@ -347,7 +382,10 @@ fn plain(tag: u8, c: &mut Cursor<'_>, last: &mut Last) -> Option<Record> {
         tag::FACT => Record::Fact { key: c.text()?, value: c.text()? },
         tag::CLOCK => Record::Clock { capture: point(c, last)?, realtime: c.varint()?, monotonic: c.varint()? },
         tag::PROCESS => Record::Process { pid: c.u32()?, parent: c.u32()?, command: c.text()? },
-        tag::DEVICE => Record::Device { id: c.u32()?, sm: c.u32()?, sms: c.u32()?, name: c.text()? },
+        tag::DEVICE => {
+            let (id, sm, sms, name) = (c.u32()?, c.u32()?, c.u32()?, c.text()?);
+            Record::Device { id, sm, sms, name, uuid: c.text().unwrap_or_default() }
+        }
         tag::CALL => {
             let (driver, name, thread) = (c.byte()? != 0, c.u32()?, c.u32()?);
             let (start, end) = span(c, last)?;

@@ -135,6 +135,8 @@ pub struct Marker {
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
+    /// The recording of another process begins: files may be put end to end.
+    Begin,
     Name {
         id: NameId,
         text: String,
@@ -161,6 +163,8 @@ pub enum Record {
         sm: u32,
         sms: u32,
         name: String,
+        /// Hexadecimal, empty if unknown. The same card may be device 0 of one process and 1 of another.
+        uuid: String,
     },
     Operation(Operation),
     Call(Call),

@@ -170,10 +170,11 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Writes any record but names and resets, which [`Writer::name`] and [`Writer::trim`] write in their place.
+    /// Writes any record but names, resets and beginnings, which [`Writer::name`], [`Writer::trim`] and [`Writer::new`]
+    /// write in their place.
     pub fn record(&mut self, record: &Record) -> io::Result<()> {
         match record {
-            Record::Name { .. } | Record::Reset => Ok(()),
+            Record::Begin | Record::Name { .. } | Record::Reset => Ok(()),
             Record::Operation(o) => self.operation(o),
             Record::Fact { key, value } => self.put(tag::FACT, |r, _| {
                 r.text(key);
@@ -190,11 +191,12 @@ impl<W: Write> Writer<W> {
                 r.varint((*parent).into());
                 r.text(command);
             }),
-            Record::Device { id, sm, sms, name } => self.put(tag::DEVICE, |r, _| {
+            Record::Device { id, sm, sms, name, uuid } => self.put(tag::DEVICE, |r, _| {
                 for v in [*id, *sm, *sms] {
                     r.varint(v.into());
                 }
                 r.text(name);
+                r.text(uuid);
             }),
             Record::Call(c) => self.put(tag::CALL, |r, last| {
                 r.push(u8::from(c.driver));

@@ -46,7 +46,7 @@ fn record() -> impl Strategy<Value = Record> {
         (".{0,20}", ".{0,20}").prop_map(|(key, value)| Record::Fact { key, value }),
         (t, t, t).prop_map(|(capture, realtime, monotonic)| Record::Clock { capture, realtime, monotonic }),
         (id, id, ".{0,20}").prop_map(|(pid, parent, command)| Record::Process { pid, parent, command }),
-        (id, id, id, ".{0,9}").prop_map(|(id, sm, sms, name)| Record::Device { id, sm, sms, name }),
+        (id, id, id, ".{0,9}").prop_map(|(id, sm, sms, name)| Record::Device { id, sm, sms, uuid: name.clone(), name }),
         (0u32..4, any::<bool>(), id, t, t, id, id).prop_map(
             |(name, driver, thread, start, end, correlation, result)| Record::Call(Call {
                 name,
@@ -152,6 +152,18 @@ fn other_files_are_refused() {
     assert!(matches!(Reader::new(&b"not a trace at all"[..]), Err(Error::NotARecording)));
     assert!(matches!(Reader::new(&b""[..]), Err(Error::NotARecording)));
     assert!(matches!(Reader::new(&b"WBTRACE\n\x09\0\0\0\0\0\0\0"[..]), Err(Error::Schema(9))));
+}
+
+#[test]
+fn recordings_may_be_put_end_to_end() {
+    let one = write(&[Record::Window { name: 1, start: 5, end: 6 }], &[]);
+    let both = [one.clone(), one.clone()].concat();
+    let (got, health) = read(&both);
+    let (single, _) = read(&one);
+    assert_eq!(got, [single.clone(), vec![Record::Begin], single].concat());
+    assert!(health.ended && health.first_flaw.is_none());
+    let (_, health) = read(&both[..one.len() + 12]);
+    assert_eq!((health.ended, health.truncated_at), (false, Some(one.len() as u64)));
 }
 
 #[test]

@@ -1,0 +1,82 @@
+// The traced program: launches, and leaves in the way that its argument names.
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int cuInit(unsigned);
+int cuLaunchKernel(const char*);
+int cuCtxSynchronize(void);
+int cuCtxDestroy(void);
+
+static void work(int n) {
+    cuInit(0);
+    for (int i = 0; i < n; i++) cuLaunchKernel(i % 2 ? "_Z3fooILi4EEvPf" : "bar");
+    cuCtxSynchronize();
+}
+
+static void on_interrupt(int s) {
+    (void)s;
+    static const char bye[] = "interrupted\n";
+    (void)!write(1, bye, sizeof bye - 1);
+    exit(7);
+}
+
+int main(int argc, char** argv) {
+    const char* how = argc > 1 ? argv[1] : "return";
+    int n = argc > 2 ? atoi(argv[2]) : 100;
+    printf("hello from the program\n");
+    fflush(stdout);
+    if (!strcmp(how, "no-cuda")) return 5;
+    if (!strcmp(how, "fork-then-cuda")) {
+        // Two children, each with its own CUDA, and a parent without.
+        for (int i = 0; i < 2; i++)
+            if (fork() == 0) {
+                work(n);
+                exit(0);
+            }
+        while (wait(NULL) > 0) {}
+        return 0;
+    }
+    work(n);
+    if (!strcmp(how, "return")) return 3;
+    if (!strcmp(how, "cuda-then-fork")) {
+        // The child runs our exit handler and must leave the parent's recording alone.
+        if (fork() == 0) exit(0);
+        while (wait(NULL) > 0) {}
+        work(n);
+        return 0;
+    }
+    if (!strcmp(how, "destroy-then-_exit")) {
+        cuCtxDestroy();
+        _exit(4);
+    }
+    if (!strcmp(how, "_exit")) {
+        usleep(900 * 1000);  // longer than the flush period
+        _exit(4);
+    }
+    if (!strcmp(how, "abort")) {
+        usleep(900 * 1000);
+        abort();
+    }
+    if (!strcmp(how, "interrupt")) {
+        signal(SIGINT, on_interrupt);
+        kill(getpid(), SIGINT);
+        pause();
+    }
+    if (!strcmp(how, "exec")) {
+        execl(argv[0], argv[0], "return", "20", NULL);
+        return 99;
+    }
+    if (!strcmp(how, "busy")) {
+        for (int i = 0; i < 100; i++) {
+            work(n);
+            usleep(20 * 1000);
+        }
+        return 0;
+    }
+    return 98;
+}
