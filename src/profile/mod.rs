@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod defects;
+pub mod foreign;
 pub mod import;
 pub mod ledger;
 pub mod native;

@@ -1,4 +1,4 @@
-//! Our own recordings (`crates/wbtrace`) as a [`Trace`]: joins what the recorder could only write down as it came.
+//! Our own recordings (`crates/wbtrace`) as a [`Trace`](super::trace::Trace): joins what the recorder could only write down as it came.
 
 use super::trace::*;
 use crate::error::{Error, Result};
@@ -50,6 +50,14 @@ impl Process {
 /// Whether a file begins like a recording, gzipped or not.
 pub fn is_recording(head: &[u8]) -> bool {
     head.starts_with(wbtrace::MAGIC)
+}
+
+/// How many bytes of a file can be framed, and so be followed by another recording; None if it is none at all.
+pub fn sound_bytes(path: &Path) -> Option<u64> {
+    let mut reader = Reader::new(BufReader::new(std::fs::File::open(path).ok()?)).ok()?;
+    while reader.next().ok()?.is_some() {}
+    let health = reader.health();
+    Some(health.truncated_at.unwrap_or(health.bytes))
 }
 
 /// Reads one recording file (plain, or gzip where the name ends in `.gz`).

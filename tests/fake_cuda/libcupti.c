@@ -88,7 +88,11 @@ static void on_call(uint32_t cbid, uint64_t start, uint64_t end, const char* ker
         put(&c, sizeof c);
     }
     if (kernel && enabled >> 10 & 1) {
-        Kernel k = {.kind = 10, .start = end + 500, .end = end + 2500, .context = 1, .stream = 7, .grid = {4, 1, 1},
+        // One after the other, as on one stream.
+        static uint64_t free_at;
+        uint64_t at = free_at > end + 500 ? free_at : end + 500;
+        free_at = at + 2000;
+        Kernel k = {.kind = 10, .start = at, .end = at + 2000, .context = 1, .stream = 7, .grid = {4, 1, 1},
                     .block = {128, 1, 1}, .correlation = id, .name = kernel};
         put(&k, sizeof k);
     }

@@ -1,0 +1,196 @@
+//! Tracing a foreign process, end to end, on the CUDA that is not there (`tests/fake_cuda`): what the guest may notice
+//! (nothing), and what is left of its recording however it ends.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use workbench::profile::native::{self, Recording};
+
+/// Compiles the fake driver, CUPTI and program once.
+fn fake() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda");
+        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake_cuda");
+        std::fs::create_dir_all(&out).unwrap();
+        let cc = |args: &[&str]| {
+            let status = Command::new("cc").current_dir(&source).args(["-Wall", "-O1"]).args(args).status().unwrap();
+            assert!(status.success(), "cc {args:?}");
+        };
+        let at = |name: &str| out.join(name).to_str().unwrap().to_string();
+        let (folder, rpath) = (format!("-L{}", out.display()), format!("-Wl,-rpath,{}", out.display()));
+        let soname = "-Wl,-soname,libcuda.so.1";
+        cc(&["-shared", "-fPIC", soname, "-o", &at("libcuda.so.1"), "libcuda.c", "-ldl"]);
+        cc(&["-shared", "-fPIC", "-o", &at("libcupti.so.13"), "libcupti.c", "-ldl", "-lpthread"]);
+        cc(&["-o", &at("program"), "program.c", &folder, "-l:libcuda.so.1", &rpath]);
+        out
+    })
+}
+
+/// `workbench trace ARGS -- program HOW…`, with the recording kept.
+fn trace(args: &[&str], how: &[&str], env: &[(&str, &str)]) -> (Output, Option<Recording>) {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("out.wbt");
+    let output = Command::new(env!("CARGO_BIN_EXE_workbench"))
+        .args(["trace", "-o", file.to_str().unwrap()])
+        .args(args)
+        .arg("--")
+        .arg(fake().join("program"))
+        .args(how)
+        .env("WORKBENCH_CUPTI", fake().join("libcupti.so.13"))
+        .envs(env.iter().copied())
+        .output()
+        .unwrap();
+    let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|n| n == "out.wbt"), "left behind: {left:?}");
+    (output, file.exists().then(|| native::open(&file).unwrap()))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_program_that_returns() {
+    let (output, recording) = trace(&[], &["return", "1000"], &[]);
+    assert_eq!(text(&output.stdout), "hello from the program\n", "its output is its own");
+    assert_eq!(output.status.code(), Some(3), "so is its exit code");
+    let r = recording.unwrap();
+    let p = &r.processes[0];
+    assert_eq!((p.operations, p.calls, p.dropped, p.ended), (1000, 1001, 0, true));
+    assert!(p.command.ends_with("program return 1000"));
+    assert_eq!(r.trace.devices[0].name, "Fake GPU 0");
+    assert!(r.trace.operations.iter().any(|o| r.trace.names.text(o.name) == "void foo<4>(float*)"));
+    assert!(r.trace.calls.iter().all(|c| r.trace.names.text(c.name) != "cuDeviceGetAttribute"), "our own calls");
+    assert!(r.trace.defects.is_empty(), "{:?}", r.trace.defects);
+    let report = text(&output.stderr);
+    assert!(report.contains("residual 0 ns") && report.contains("kernel bar"), "{report}");
+}
+
+/// What leaves no time for exit handlers still leaves what was flushed.
+#[test]
+fn programs_that_leave_at_once() {
+    for (how, code) in [("_exit", 4), ("abort", 128 + 6), ("destroy-then-_exit", 4)] {
+        let (output, recording) = trace(&[], &[how, "500"], &[]);
+        assert_eq!(output.status.code(), Some(code), "{how}");
+        let r = recording.unwrap();
+        assert_eq!((r.processes[0].operations, r.processes[0].ended), (500, false), "{how}");
+        assert_eq!(r.trace.defects[0].defect, "unfinished");
+        assert!(text(&output.stderr).contains("without running exit handlers"));
+    }
+}
+
+#[test]
+fn an_interrupt_is_the_programs_own() {
+    let (output, recording) = trace(&[], &["interrupt", "50"], &[]);
+    assert_eq!(text(&output.stdout), "hello from the program\ninterrupted\n");
+    assert_eq!(output.status.code(), Some(7));
+    assert!(recording.unwrap().processes[0].ended);
+}
+
+#[test]
+fn children_have_files_of_their_own() {
+    let (output, recording) = trace(&[], &["fork-then-cuda", "100"], &[]);
+    assert_eq!(output.status.code(), Some(0));
+    let r = recording.unwrap();
+    assert_eq!(r.processes.iter().map(|p| p.operations).collect::<Vec<_>>(), [100, 100]);
+    assert_ne!(r.processes[0].pid, r.processes[1].pid);
+    assert_eq!(r.processes[0].parent, r.processes[1].parent);
+    assert_eq!(r.trace.devices.len(), 1, "one card, by its UUID");
+}
+
+/// The child runs the parent's exit handlers, in which it must not touch the parent's recording.
+#[test]
+fn a_fork_after_cuda_leaves_the_recording_alone() {
+    let (_, recording) = trace(&[], &["cuda-then-fork", "100"], &[]);
+    let r = recording.unwrap();
+    assert_eq!(r.processes.len(), 1);
+    assert_eq!((r.processes[0].operations, r.processes[0].ended), (200, true));
+}
+
+#[test]
+fn a_program_that_becomes_another() {
+    let (output, recording) = trace(&[], &["exec", "40"], &[]);
+    assert_eq!(output.status.code(), Some(3));
+    let r = recording.unwrap();
+    assert_eq!(r.processes.len(), 2);
+    assert_eq!(r.processes[0].pid, r.processes[1].pid);
+    assert!(r.processes.iter().any(|p| p.operations == 20 && p.ended));
+}
+
+#[test]
+fn recording_for_a_while() {
+    let (output, recording) = trace(&["--after", "200ms", "--for", "300ms"], &["busy", "10"], &[]);
+    assert_eq!(output.status.code(), Some(0));
+    let r = recording.unwrap();
+    let p = &r.processes[0];
+    let (first, last) = p.span.unwrap();
+    // 100 rounds of 20 ms and more; only about 300 ms of them are recorded.
+    assert!((20..400).contains(&p.operations), "{} operations", p.operations);
+    assert!(p.ended && (last - first) < 600_000_000, "{} ns", last - first);
+    assert!(text(&output.stderr).contains("the command runs on"));
+}
+
+#[test]
+fn obstacles_have_names() {
+    let (output, recording) = trace(&[], &["fork-then-cuda"], &[("FAKE_CUPTI_REFUSES", "39")]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(text(&output.stderr).contains("another profiler is attached: Fake Systems"));
+    assert_eq!(recording.unwrap().processes[0].problem.as_ref().unwrap().0, "another_subscriber");
+
+    let (output, _) = trace(&[], &["fork-then-cuda"], &[("FAKE_CUPTI_REFUSES", "35")]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("does not permit profiling"));
+
+    let (output, recording) = trace(&[], &["no-cuda"], &[]);
+    assert_eq!(output.status.code(), Some(5), "the program's own code comes first");
+    assert!(recording.is_none());
+
+    let (output, _) = trace(&[], &["return"], &[("CUDA_INJECTION64_PATH", "/opt/nsys/libToolsInjection64.so")]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(text(&output.stderr).contains("another tool already traces"));
+    assert!(output.stdout.is_empty(), "the command must not run half traced");
+}
+
+#[test]
+fn a_command_that_does_not_exist() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_workbench")).args(["trace", "--", "/no/such/command"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("cannot run /no/such/command"));
+}
+
+/// The JSON of a traced run has the keys that scripts rely on, and standard output carries nothing else of ours.
+#[test]
+fn json_has_the_agreed_keys() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("trace.json");
+    let (output, _) = trace(&["--mode", "kernels", "--json", file.to_str().unwrap()], &["return", "10"], &[]);
+    assert_eq!(text(&output.stdout), "hello from the program\n");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    for key in [
+        "schema",
+        "provenance",
+        "environment",
+        "device",
+        "window_ns",
+        "residual_ns",
+        "operations",
+        "busy_ns",
+        "lines",
+        "steps",
+        "defects",
+    ] {
+        assert!(!json[key].is_null(), "{key}");
+    }
+    let sum: i64 = json["lines"].as_array().unwrap().iter().map(|l| l["ns"].as_i64().unwrap()).sum();
+    assert_eq!(Some(sum), json["window_ns"].as_i64());
+    assert_eq!(json["exit_code"], 3);
+}
+
+#[test]
+fn the_cost_is_measured() {
+    let (output, recording) = trace(&["--ab", "1"], &["return", "100"], &[]);
+    assert_eq!(text(&output.stdout), "hello from the program\n".repeat(3), "untraced, traced, untraced");
+    assert!(text(&output.stderr).contains("tracing cost, whole command: untraced"));
+    assert_eq!(recording.unwrap().processes.len(), 1);
+}
