@@ -1,6 +1,7 @@
 //! Which kernel and which configuration for a shape. Rules of thumb, apart from the kernels, tested without a GPU.
 
 use super::launch::{BULK, GEMV, GemvConfig, PREFERRED, gemv_shared, gemv_supports};
+use super::launch_mma;
 use super::shape::Spec;
 use crate::op::Chip;
 
@@ -11,6 +12,8 @@ pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
         "gemv_bulk"
     } else if gemv_supports(spec, chip, false).is_ok() {
         "gemv"
+    } else if launch_mma::plan(spec, chip).is_ok() {
+        "mma"
     } else {
         "dequant"
     }

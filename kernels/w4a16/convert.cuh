@@ -27,3 +27,19 @@ template <class T> WB_DEVICE void dequant_word(u32 (&a)[4], u32 w) {
     a[2] = lop3<0xEA>(w >> 8, mask, magic);
     a[3] = lop3<0xEA>((w >> 12) | (w << 20), mask, magic);  // a rotation: nibble 7 wraps around the word
 }
+
+// The same with the zero point taken off at once, q - z exactly: four more instructions a word. Where a fragment serves
+// many columns they cost less than the sums of x. `top` and `bottom` are zero_of the rows' zero points.
+template <class T> WB_DEVICE u32 zero_of(u32 z);
+template <> WB_DEVICE u32 zero_of<bf16>(u32 z) { return 0xc180c180u + z * 0x00080008u; }  // -(16 + z)
+template <> WB_DEVICE u32 zero_of<f16>(u32 z) { return 0xd800d800u + z * 0x00080008u; }   // -(128 + z)
+WB_DEVICE u32 add_pair(bf16*, u32 a, u32 b) { return fma_bf16x2(a, 0x3f803f80u, b); }
+WB_DEVICE u32 add_pair(f16*, u32 a, u32 b) { return fma_f16x2(a, 0x3c003c00u, b); }
+template <class T> WB_DEVICE void dequant_word_exact(u32 (&a)[4], u32 w, u32 top, u32 bottom) {
+    dequant_word<T>(a, w);
+    T* type = nullptr;
+    a[0] = add_pair(type, a[0], top);
+    a[1] = add_pair(type, a[1], bottom);
+    a[2] = add_pair(type, a[2], top);
+    a[3] = add_pair(type, a[3], bottom);
+}

@@ -10,6 +10,7 @@
 
 pub mod choose;
 pub mod launch;
+pub mod launch_mma;
 pub mod layout;
 pub mod quantize;
 pub mod reference;
@@ -54,6 +55,13 @@ const VARIANTS: &[Variant] = &[
         archs: &[Arch::Sm90],
         emulated: true,
         about: "the same, fed by bulk copies into a ring in shared memory that outlives tile and kernel edges",
+    },
+    Variant {
+        name: "mma",
+        file: "mma.cu",
+        archs: Arch::ALL,
+        emulated: true,
+        about: "any number of rows: 128 x 64 tensor-core tiles through cp.async stages, work dealt out evenly (stream-K)",
     },
 ];
 
@@ -116,7 +124,16 @@ impl Op for W4a16 {
         match variant {
             "gemv" => launch::gemv_supports(&s, chip, false),
             "gemv_bulk" => launch::gemv_supports(&s, chip, true),
+            "mma" => launch_mma::plan(&s, chip).map(|_| ()),
             _ => Ok(()),
+        }
+    }
+
+    fn workspace(&self, variant: &str, shape: &Shape, chip: &Chip) -> OpResult<u64> {
+        let s = Spec::read(shape)?;
+        match variant {
+            "mma" if !s.empty() => launch_mma::workspace(&s, chip),
+            _ => Ok(0),
         }
     }
 
@@ -129,6 +146,7 @@ impl Op for W4a16 {
         match variant {
             "gemv" => launch::gemv(&s, chip, at, false),
             "gemv_bulk" => launch::gemv(&s, chip, at, true),
+            "mma" => launch_mma::launches(&s, chip, at),
             _ => Err(op_error!("w4a16 has no launcher for `{variant}`")),
         }
     }
