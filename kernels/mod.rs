@@ -6,6 +6,7 @@ pub mod embed;
 pub mod matmul;
 pub mod paged_attention;
 pub mod rmsnorm;
+pub mod rope_append;
 pub mod silu_mul;
 pub mod w4a16;
 
@@ -13,15 +14,7 @@ use crate::op::{Arch, Op, OpResult, Variant};
 
 /// Every op, in the order that `workbench list` prints.
 #[rustfmt::skip]
-pub static OPS: &[&dyn Op] = &[
-    &matmul::Matmul,
-    &w4a16::W4a16,
-    &paged_attention::PagedAttention,
-    &embed::Embed,
-    &rmsnorm::RmsNorm,
-    &silu_mul::SiluMul,
-    &argmax::Argmax,
-];
+pub static OPS: &[&dyn Op] = &[&matmul::Matmul, &w4a16::W4a16, &paged_attention::PagedAttention, &embed::Embed, &rmsnorm::RmsNorm, &silu_mul::SiluMul, &argmax::Argmax, &rope_append::RopeAppend];
 
 /// Kernels that belong to no op (fills, probes of a card's ceilings): sources in `kernels/common/`, images named
 /// `common/NAME`.

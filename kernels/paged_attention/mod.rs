@@ -251,7 +251,7 @@ pub fn poisoned(s: &Spec) -> bool {
 }
 
 /// Cosines and sines of Llama's rotation with base 500000, or random numbers where a table would be large.
-fn rotation(s: &Spec) -> Init {
+pub fn rotation(s: &Spec) -> Init {
     if s.max_ctx * s.d > 1 << 22 {
         return Init::Uniform { lo: -1.0, hi: 1.0 };
     }
