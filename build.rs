@@ -26,6 +26,9 @@ mod hash;
 mod ptxas;
 #[path = "build/sources.rs"]
 mod sources;
+#[cfg(feature = "cust")]
+#[path = "build/trampolines.rs"]
+mod trampolines;
 
 use compile::Compiler;
 use embed::{Facts, Row};
@@ -45,6 +48,8 @@ fn build() -> Result<(), String> {
     let project = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").ok_or("run by cargo only")?);
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("run by cargo only")?);
     let kernels = project.join("kernels");
+    #[cfg(feature = "cust")]
+    trampolines::build(include_str!("build/cuda_symbols.txt"), &out)?;
     // `src` is watched so that the dirty mark below is true whenever the library is rebuilt.
     // `cargo xtask toolchain` touches its list when the wheels arrive.
     for watched in ["build.rs", "build", "kernels", "src", "Cargo.toml", "toolchain/wheels.txt"] {

@@ -16,6 +16,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod backend;
 pub mod clocks;
 pub mod device;
 pub mod driver;
