@@ -141,6 +141,10 @@ pub const MMA: &[Tile] = &[
     Tile { m: 64, n: 64, threads: 128, stages: 4 },
 ];
 
+/// Tiles of the wgmma kernels: three warpgroups, one of which only copies.
+pub const WGMMA: &[Tile] =
+    &[Tile { m: 128, n: 256, threads: 384, stages: 4 }, Tile { m: 128, n: 128, threads: 384, stages: 6 }];
+
 impl Tile {
     /// Stages of 64 k-elements of both operands.
     pub fn shared(&self) -> u64 {
@@ -151,8 +155,14 @@ impl Tile {
         let cols = if p.post == Post::SiluMul { self.n / 2 } else { self.n };
         p.m.div_ceil(self.m) * p.cols().div_ceil(cols)
     }
-    pub fn entry(&self, p: &Problem) -> String {
-        format!("matmul_mma_{}_{}x{}_s{}", p.dtype.name(), self.m, self.n, self.stages)
+    pub fn entry(&self, variant: &str, p: &Problem) -> String {
+        format!("matmul_{variant}_{}_{}x{}_s{}", p.dtype.name(), self.m, self.n, self.stages)
+    }
+    /// Work of the busiest SM, in products, weighted by how well the tile feeds the tensor cores: operands have to
+    /// deliver (1/m + 1/n) per product.
+    fn effort(&self, p: &Problem, chip: &Chip) -> f64 {
+        let waves = self.count(p).div_ceil(u64::from(chip.sms));
+        (waves * self.m * self.n) as f64 * (1.0 + 24.0 * (1.0 / self.m as f64 + 1.0 / self.n as f64))
     }
 }
 
@@ -164,15 +174,110 @@ pub fn mma_tile(p: &Problem, chip: &Chip) -> OpResult<&'static Tile> {
             crate::op_error!("mma has configurations 0 to {}, and cfg={i} has to fit this chip", MMA.len() - 1)
         });
     }
-    // Small tiles feed the tensor cores less well: shared memory delivers (1/m + 1/n) per product.
-    let cost = |t: &Tile| {
-        let waves = t.count(p).div_ceil(u64::from(chip.sms));
-        let traffic = 1.0 + 24.0 * (1.0 / t.m as f64 + 1.0 / t.n as f64);
-        (waves * t.m * t.n) as f64 * traffic
-    };
-    MMA.iter().filter(fits).min_by(|a, b| cost(a).total_cmp(&cost(b))).ok_or_else(|| {
+    MMA.iter().filter(fits).min_by(|a, b| a.effort(p, chip).total_cmp(&b.effort(p, chip))).ok_or_else(|| {
         crate::op_error!("mma's smallest tile does not fit in {} bytes of shared memory", chip.shared_optin)
     })
+}
+
+/// Rows of a stored piece of the output, twice for each consumer: what wgmma_cluster keeps beside the ring.
+pub const STORE_BUFFERS: u64 = 2 * 2 * 64 * 64 * 2;
+
+/// The tile of the wgmma kernels.
+///
+/// # Errors
+/// Rows that are no multiple of 16 bytes, which the copy engine cannot stride over; a `cfg` that does not exist.
+pub fn wgmma_tile(variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'static Tile> {
+    if p.k % 8 != 0 {
+        return Err(crate::op_error!(
+            "{variant}: rows of k={} are {} bytes; tensor copies (TMA) need row strides that are multiples of 16: use mma",
+            p.k,
+            p.k * p.dtype.size()
+        ));
+    }
+    if let Some(i) = p.cfg {
+        let last = WGMMA.len() - 1;
+        return WGMMA.get(i).ok_or_else(|| crate::op_error!("{variant} has configurations 0 to {last}"));
+    }
+    let best = WGMMA.iter().min_by(|a, b| a.effort(p, chip).total_cmp(&b.effort(p, chip)));
+    best.ok_or_else(|| crate::op_error!("{variant} has no configuration"))
+}
+
+/// An instantiation of the swapped tensor-core kernel: 128 weight rows by `m` rows of x.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skinny {
+    pub m: u64,
+    pub stages: u64,
+    pub per_sm: u64,
+}
+
+/// Weight rows of a tile, k-elements of a unit.
+const SKINNY_ROWS: u64 = 128;
+const SKINNY_K: u64 = 64;
+
+/// The first that fits is the default for its m.
+pub const SKINNY: &[Skinny] = &[
+    Skinny { m: 8, stages: 6, per_sm: 1 },
+    Skinny { m: 8, stages: 4, per_sm: 1 },
+    Skinny { m: 16, stages: 6, per_sm: 1 },
+    Skinny { m: 16, stages: 4, per_sm: 1 },
+    Skinny { m: 32, stages: 5, per_sm: 1 },
+    Skinny { m: 32, stages: 4, per_sm: 1 },
+    Skinny { m: 64, stages: 4, per_sm: 1 },
+    Skinny { m: 128, stages: 3, per_sm: 1 },
+    Skinny { m: 8, stages: 4, per_sm: 2 },
+    Skinny { m: 16, stages: 6, per_sm: 2 },
+    Skinny { m: 64, stages: 4, per_sm: 2 },
+];
+
+impl Skinny {
+    pub fn shared(&self) -> u64 {
+        self.stages * (SKINNY_ROWS + self.m) * SKINNY_K * 2
+    }
+    pub fn tiles(&self, p: &Problem) -> u64 {
+        let cols = if p.post == Post::SiluMul { SKINNY_ROWS / 2 } else { SKINNY_ROWS };
+        p.m.div_ceil(self.m) * p.cols().div_ceil(cols)
+    }
+    /// What the blocks divide evenly among themselves.
+    pub fn units(&self, p: &Problem) -> u64 {
+        self.tiles(p) * p.k.div_ceil(SKINNY_K)
+    }
+    pub fn blocks(&self, p: &Problem, chip: &Chip) -> u64 {
+        (u64::from(chip.sms) * self.per_sm).min(self.units(p))
+    }
+    /// Bytes of the tiles' arrival counters, which lie before the pieces.
+    pub fn counters(&self, p: &Problem) -> u64 {
+        (self.tiles(p) * 4).next_multiple_of(16)
+    }
+    /// Counters, then two pieces of a tile for each block.
+    pub fn workspace(&self, p: &Problem, chip: &Chip) -> u64 {
+        self.counters(p) + self.blocks(p, chip) * 2 * SKINNY_ROWS * self.m * 4
+    }
+    pub fn entry(&self, p: &Problem) -> String {
+        format!("matmul_skinny_{}_m{}_s{}", p.dtype.name(), self.m, self.stages)
+    }
+}
+
+/// The smallest tile that holds all rows of x, or the largest, several times.
+///
+/// # Errors
+/// More than 2^31 units of work; a `cfg` that does not exist or does not fit the chip.
+pub fn skinny_config(p: &Problem, chip: &Chip) -> OpResult<&'static Skinny> {
+    let fits = |c: &&Skinny| c.shared() + 1024 <= u64::from(chip.shared_optin);
+    let found = match p.cfg {
+        Some(i) => SKINNY.get(i).filter(fits).ok_or_else(|| {
+            crate::op_error!("skinny has configurations 0 to {}, and cfg={i} has to fit this chip", SKINNY.len() - 1)
+        })?,
+        None => SKINNY
+            .iter()
+            .filter(fits)
+            .find(|c| c.m >= p.m)
+            .or_else(|| SKINNY.iter().filter(fits).max_by_key(|c| c.m))
+            .ok_or_else(|| crate::op_error!("skinny does not fit in {} bytes of shared memory", chip.shared_optin))?,
+    };
+    if found.units(p) > i32::MAX as u64 {
+        return Err(crate::op_error!("skinny: {} units of work, beyond 2^31; use mma", found.units(p)));
+    }
+    Ok(found)
 }
 
 /// The table of a matrix-vector variant.
@@ -185,11 +290,30 @@ pub fn gemv_table(variant: &str) -> Option<&'static [Gemv]> {
     }
 }
 
-/// The variant for a shape: a matrix-vector kernel while reading the weights is all the work, tensor cores beyond.
+/// Rows of x up to which the swapped tensor-core kernel streams weights about as fast as memory gives them.
+const SKINNY_M: u64 = 128;
+/// Its largest tile.
+const SKINNY_TILE: u64 = 128;
+
+/// The variant for a shape: a matrix-vector kernel for one or two rows of x (four where it folds the norm in), the
+/// swapped tensor-core kernel while reading the weights is all the work, full tiles beyond: by wgmma on
+/// 9.0, by mma.sync elsewhere and where rows are no multiple of 16 bytes.
 pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
     let p = Problem { cfg: None, ..p.clone() };
     // The plain version has no ring, so the most room for x.
     let decode = [if chip.sm >= 90 { "gemv_bulk" } else { "gemv_async" }, "gemv"];
     let takes = |v: &&str| gemv_table(v).is_some_and(|table| gemv_config(table, v, &p, chip).is_ok());
-    decode.into_iter().find(|v| p.m <= 8 && takes(v)).unwrap_or("mma")
+    let rows = if p.pre { 4 } else { 2 };
+    if let Some(v) = decode.into_iter().find(|v| p.m <= rows && takes(v)) {
+        return v;
+    }
+    if p.m <= SKINNY_M && skinny_config(&p, chip).is_ok() {
+        return "skinny";
+    }
+    if chip.sm == 90 && wgmma_tile("wgmma_cluster", &p, chip).is_ok() {
+        // Too few tiles for the chip: an even split matters more than the faster instruction.
+        let busy = 2 * WGMMA[1].count(&p) >= u64::from(chip.sms);
+        return if busy || p.m > 2 * SKINNY_TILE { "wgmma_cluster" } else { "skinny" };
+    }
+    "mma"
 }

@@ -2,7 +2,7 @@
 
 use super::choose::{self, Gemv};
 use super::problem::{Post, Problem};
-use crate::op::{Bindings, Chip, DType, Launch, OpResult};
+use crate::op::{Arg, Bindings, Chip, DType, Launch, OpResult, TensorMap};
 
 /// Addresses of a problem's arrays; 0 for those it does not have.
 struct At {
@@ -27,6 +27,26 @@ impl At {
     fn aligned(&self, p: &Problem) -> bool {
         p.k % 8 == 0 && (self.x | self.w | self.norm) % 16 == 0
     }
+    /// # Errors
+    /// An array that does not begin on 16 bytes, which the copy engine cannot address.
+    fn copyable(&self, variant: &str) -> OpResult<()> {
+        if (self.x | self.w) % 16 != 0 {
+            return Err(crate::op_error!("{variant}: tensor copies (TMA) need x and w to begin on 16 bytes: use mma"));
+        }
+        Ok(())
+    }
+}
+
+/// Row-major [rows, columns] in boxes of 64 columns (128 bytes, swizzled) by `box_rows`.
+fn tensor_map(address: u64, dtype: DType, columns: u64, rows: u64, box_rows: u32) -> Arg {
+    Arg::TensorMap(Box::new(TensorMap {
+        address,
+        dtype,
+        dims: vec![columns, rows],
+        strides: vec![columns * dtype.size()],
+        box_dims: vec![64, box_rows],
+        swizzle: 128,
+    }))
 }
 
 /// The argument list that all kernels of this op share (`MATMUL_PARAMS` in matmul.cuh).
@@ -60,8 +80,8 @@ fn gemv(table: &[Gemv], variant: &str, p: &Problem, chip: &Chip, at: &At) -> OpR
 }
 
 /// The kernels for a supported, non-empty problem.
-pub fn launches(variant: &str, p: &Problem, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>> {
-    let at = At::new(p, at)?;
+pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) -> OpResult<Vec<Launch>> {
+    let at = At::new(p, bindings)?;
     let dtype = p.dtype.name();
     if let Some(table) = choose::gemv_table(variant) {
         return Ok(vec![gemv(table, variant, p, chip, &at)?]);
@@ -71,10 +91,66 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, at: &Bindings) -> OpRes
             let grid = [p.cols().div_ceil(32) as u32, p.m.div_ceil(8).min(65_535) as u32, 1];
             kernel(variant, format!("matmul_naive_{dtype}"), grid, [32, 8, 1], p, &at)
         }
+        "tile" => {
+            let grid = [p.n.div_ceil(32) as u32, p.m.div_ceil(32).min(65_535) as u32, 1];
+            kernel(variant, format!("matmul_tile_{dtype}"), grid, [32, 32, 1], p, &at)
+        }
+        "register" => {
+            let grid = [p.n.div_ceil(128) as u32, p.m.div_ceil(128) as u32, 1];
+            kernel(variant, format!("matmul_register_{dtype}"), grid, [256, 1, 1], p, &at)
+        }
+        "gemv_ptx" => {
+            if !at.aligned(p) {
+                return Err(crate::op_error!("gemv_ptx needs x and w to begin on 16 bytes"));
+            }
+            let grid = [p.n.div_ceil(8) as u32, p.m as u32, 1];
+            let mut launch = kernel(variant, "matmul_gemv_ptx_bf16".into(), grid, [256, 1, 1], p, &at);
+            // Written for 8.0: it has no griddepcontrol.wait, so it may not begin early.
+            launch.programmatic = false;
+            launch
+        }
+        "skinny" => {
+            let c = choose::skinny_config(p, chip)?;
+            let workspace = bindings.get("workspace")?;
+            let grid = [c.blocks(p, chip) as u32, 1, 1];
+            kernel(variant, c.entry(p), grid, [256, 1, 1], p, &at)
+                .shared(c.shared() as u32)
+                .ptr(workspace)
+                .ptr(workspace + c.counters(p))
+        }
         "mma" => {
             let tile = choose::mma_tile(p, chip)?;
             let grid = [tile.count(p) as u32, 1, 1];
-            kernel(variant, tile.entry(p), grid, [tile.threads as u32, 1, 1], p, &at).shared(tile.shared() as u32)
+            kernel(variant, tile.entry(variant, p), grid, [tile.threads as u32, 1, 1], p, &at)
+                .shared(tile.shared() as u32)
+        }
+        "wgmma" => {
+            let tile = choose::wgmma_tile(variant, p, chip)?;
+            at.copyable(variant)?;
+            let grid = [tile.count(p).min(u64::from(chip.sms)) as u32, 1, 1];
+            kernel(variant, tile.entry(variant, p), grid, [tile.threads as u32, 1, 1], p, &at)
+                .shared(tile.shared() as u32)
+                .arg(tensor_map(at.x, p.dtype, p.k, p.m, tile.m as u32))
+                .arg(tensor_map(at.w, p.dtype, p.k, p.n, tile.n as u32 / 2))
+        }
+        "wgmma_cluster" => {
+            let tile = choose::wgmma_tile(variant, p, chip)?;
+            at.copyable(variant)?;
+            // Two neighbouring row-tiles to a cluster.
+            let pairs = Problem { m: p.m.div_ceil(2), ..p.clone() };
+            let clusters = tile.count(&pairs).min(u64::from(chip.sms) / 2);
+            // The copy engine stores plain outputs whose rows it can stride over; others are stored from registers.
+            let copied = p.post == Post::None && p.out == p.dtype && p.n % 8 == 0 && at.out % 16 == 0;
+            let x = tensor_map(at.x, p.dtype, p.k, p.m, tile.m as u32);
+            let w = tensor_map(at.w, p.dtype, p.k, p.n, tile.n as u32 / 2);
+            let out = if copied { tensor_map(at.out, p.dtype, p.n, p.m, 64) } else { w.clone() };
+            kernel(variant, tile.entry(variant, p), [clusters as u32 * 2, 1, 1], [tile.threads as u32, 1, 1], p, &at)
+                .cluster([2, 1, 1])
+                .shared((tile.shared() + choose::STORE_BUFFERS) as u32)
+                .arg(x)
+                .arg(w)
+                .arg(out)
+                .i32(i64::from(copied))
         }
         other => return Err(crate::op_error!("matmul has no variant `{other}`")),
     }])

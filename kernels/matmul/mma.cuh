@@ -13,10 +13,10 @@ WB_DEVICE i32 swizzled(i32 r, i32 c) { return r * BK + ((c ^ (r & 7)) * 8); }
 // for a row of zeros. Columns at and beyond k become zeros.
 template <class T, int ROWS, int THREADS, class RowOf>
 WB_DEVICE void fill_tile(T* tile, i32 k0, i32 k, bool vec, RowOf row_of) {
-    static_assert(ROWS * 8 % THREADS == 0, "every thread copies the same number of pieces");
 #pragma unroll
-    for (int i = 0; i < ROWS * 8 / THREADS; i++) {
+    for (int i = 0; i < (ROWS * 8 + THREADS - 1) / THREADS; i++) {
         i32 piece = threadIdx.x + i * THREADS, r = piece / 8, c = piece % 8;
+        if (ROWS * 8 % THREADS != 0 && piece >= ROWS * 8) break;
         const T* row = row_of(r);
         T* to = tile + swizzled(r, c);
         i32 left = row ? k - k0 - c * 8 : 0;

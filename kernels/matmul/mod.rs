@@ -8,8 +8,10 @@ pub mod problem;
 mod reference;
 mod shapes;
 
-use crate::op::{Arch, Bindings, Buffer, Check, Chip, Cost, Dim, Launch, Op, OpResult, Rng, Shape, Variant, View};
-use problem::Problem;
+use crate::op::{
+    Arch, Bindings, Buffer, Check, Chip, Cost, DType, Dim, Launch, Op, OpResult, Rng, Shape, Variant, View,
+};
+use problem::{Post, Problem};
 
 /// The op.
 pub struct Matmul;
@@ -21,6 +23,20 @@ const VARIANTS: &[Variant] = &[
         archs: Arch::ALL,
         emulated: true,
         about: "one thread, one output: every shape, every fusion, no speed",
+    },
+    Variant {
+        name: "tile",
+        file: "tile.cu",
+        archs: Arch::ALL,
+        emulated: true,
+        about: "32 x 32 tiles in shared memory: each element read once per tile",
+    },
+    Variant {
+        name: "register",
+        file: "register.cu",
+        archs: Arch::ALL,
+        emulated: true,
+        about: "8 x 8 outputs per thread: the fp32 units become the bound",
     },
     Variant {
         name: "mma",
@@ -49,6 +65,34 @@ const VARIANTS: &[Variant] = &[
         archs: &[Arch::Sm90],
         emulated: true,
         about: "decode on 9.0: a ring per warp filled by bulk copies, counted by mbarriers",
+    },
+    Variant {
+        name: "gemv_ptx",
+        file: "gemv.ptx",
+        archs: Arch::ALL,
+        emulated: false,
+        about: "decode in hand-written PTX: a warp per row of w, bf16",
+    },
+    Variant {
+        name: "skinny",
+        file: "skinny.cu",
+        archs: Arch::ALL,
+        emulated: true,
+        about: "up to 64 tokens: operands swapped, stream-K over an even split of the chip",
+    },
+    Variant {
+        name: "wgmma",
+        file: "wgmma.cu",
+        archs: Arch::HOPPER,
+        emulated: false,
+        about: "Hopper: wgmma and TMA, a producer and two consumer warpgroups, persistent",
+    },
+    Variant {
+        name: "wgmma_cluster",
+        file: "wgmma_cluster.cu",
+        archs: Arch::HOPPER,
+        emulated: false,
+        about: "Hopper: clusters of two share w by multicast, the output leaves by stmatrix and TMA",
     },
 ];
 
@@ -85,19 +129,44 @@ impl Op for Matmul {
     fn supports(&self, variant: &str, shape: &Shape, chip: &Chip) -> OpResult<()> {
         let p = Problem::of(shape)?;
         let v = self.variant(variant)?;
-        if v.archs.iter().all(|a| a.number() > chip.sm) {
+        // Code for 9.0a runs on 9.0 alone, other code on its chip and all later ones.
+        let runs = |a: &Arch| if *a == Arch::Sm90a { chip.sm == 90 } else { a.number() <= chip.sm };
+        if !v.archs.iter().any(runs) {
             return Err(crate::op_error!("{variant} needs compute capability 9.0, and this chip has {}", chip.sm));
         }
         if let Some(table) = choose::gemv_table(variant) {
             return choose::gemv_config(table, variant, &p, chip).map(|_| ());
         }
         match variant {
+            "gemv_ptx" => ptx_rules(&p),
+            "tile" | "register" => {
+                if variant == "register" && p.m > 65_535 * 128 {
+                    return Err(crate::op_error!("register takes m up to {}, not m={}", 65_535 * 128, p.m));
+                }
+                no_norm(variant, &p)?;
+                no_pairs(variant, &p)
+            }
+            "skinny" => {
+                no_norm(variant, &p)?;
+                choose::skinny_config(&p, chip).map(|_| ())
+            }
+            "wgmma" | "wgmma_cluster" => {
+                no_norm(variant, &p)?;
+                choose::wgmma_tile(variant, &p, chip).map(|_| ())
+            }
             "mma" => {
                 no_norm(variant, &p)?;
                 choose::mma_tile(&p, chip).map(|_| ())
             }
             _ => Ok(()),
         }
+    }
+    fn workspace(&self, variant: &str, shape: &Shape, chip: &Chip) -> OpResult<u64> {
+        let p = Problem::of(shape)?;
+        if variant != "skinny" || p.empty() {
+            return Ok(0);
+        }
+        Ok(choose::skinny_config(&p, chip)?.workspace(&p, chip))
     }
     fn launches(&self, variant: &str, shape: &Shape, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>> {
         self.supports(variant, shape, chip)?;
@@ -126,6 +195,31 @@ fn no_norm(variant: &str, p: &Problem) -> OpResult<()> {
     if p.pre {
         return Err(crate::op_error!(
             "{variant} does not fold pre=rmsnorm in (m={}): run op rmsnorm first, or a gemv variant for m up to 8",
+            p.m
+        ));
+    }
+    Ok(())
+}
+
+/// Kernels whose threads do not hold the sums of a gate row and its up row.
+fn no_pairs(variant: &str, p: &Problem) -> OpResult<()> {
+    if p.post == Post::SiluMul {
+        return Err(crate::op_error!("{variant} does not pair gate and up rows: run op silu_mul after it, or use mma"));
+    }
+    Ok(())
+}
+
+/// What the hand-written kernel takes.
+fn ptx_rules(p: &Problem) -> OpResult<()> {
+    no_norm("gemv_ptx", p)?;
+    no_pairs("gemv_ptx", p)?;
+    if p.dtype != DType::Bf16 || p.out != DType::Bf16 {
+        return Err(crate::op_error!("gemv_ptx takes and gives bf16, not {} and {}", p.dtype.name(), p.out.name()));
+    }
+    if p.k % 8 != 0 || p.m > 65_535 {
+        return Err(crate::op_error!(
+            "gemv_ptx needs k to be a multiple of 8 (16-byte rows) and m up to 65535, not k={} and m={}",
+            p.k,
             p.m
         ));
     }

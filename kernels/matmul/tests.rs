@@ -69,6 +69,30 @@ fn configurations_are_picked_by_number() {
 }
 
 #[test]
+fn a_batch_goes_to_the_swapped_kernel() {
+    for (m, tile) in [(3, 8), (8, 8), (9, 16), (32, 32), (33, 64)] {
+        let p = problem(&format!("m={m},n=4096,k=4096"));
+        assert_eq!(choose::variant(&p, &Chip::H200), "skinny");
+        let c = choose::skinny_config(&p, &Chip::H200).unwrap();
+        assert_eq!((c.m, c.tiles(&p), c.units(&p), c.blocks(&p, &Chip::H200)), (tile, 32, 32 * 64, 132));
+        // Its block and the next kernel's share an SM.
+        assert!((c.shared() + 1024) * 2 <= u64::from(Chip::H200.shared_optin), "m={m}");
+        assert!(c.workspace(&p, &Chip::H200) >= 132 * 2 * 128 * tile * 4 + 32 * 4);
+        assert!(choose::skinny_config(&p, &SM86).unwrap().shared() + 1024 <= u64::from(SM86.shared_optin));
+    }
+    assert_eq!(choose::variant(&problem("m=4,n=4096,k=4096,pre=rmsnorm"), &Chip::H200), "gemv_bulk");
+    for (shape, h200, sm86) in [
+        ("m=129,n=4096,k=4096", "skinny", "mma"),
+        ("m=256,n=28672,k=4096", "wgmma_cluster", "mma"),
+        ("m=8192,n=8192,k=8192", "wgmma_cluster", "mma"),
+        ("m=8192,n=8192,k=8191", "mma", "mma"),
+    ] {
+        assert_eq!(choose::variant(&problem(shape), &Chip::H200), h200, "{shape}");
+        assert_eq!(choose::variant(&problem(shape), &SM86), sm86, "{shape}");
+    }
+}
+
+#[test]
 fn too_much_x_is_a_typed_error() {
     let p = problem("m=8,n=4096,k=16384");
     assert!(choose::gemv_config(GEMV, "gemv", &p, &Chip::H200).unwrap_err().0.contains("shared memory"));
@@ -85,6 +109,26 @@ fn tiles_fit_the_chip() {
     assert!(choose::mma_tile(&problem("m=16,n=4096,k=64"), &Chip::H200).unwrap().m == 64);
     assert_eq!(MMA[2].count(&problem("m=130,n=258,k=8")), 2 * 3);
     assert_eq!(MMA[2].count(&problem("m=130,n=258,k=8,post=silu_mul")), 2 * 3);
+}
+
+#[test]
+fn tensor_copies_name_their_stride_rule() {
+    let odd = problem("m=256,n=256,k=100");
+    let text = choose::wgmma_tile("wgmma", &odd, &Chip::H200).unwrap_err().0;
+    assert!(text.contains("k=100") && text.contains("200 bytes") && text.contains("multiples of 16"), "{text}");
+    let square = problem("m=8192,n=8192,k=8192");
+    let tile = choose::wgmma_tile("wgmma", &square, &Chip::H200).unwrap();
+    assert_eq!((tile.n, tile.shared()), (256, 196_608));
+    assert_eq!(choose::wgmma_tile("wgmma", &problem("m=128,n=8192,k=64"), &Chip::H200).unwrap().n, 128);
+    let at = Bindings::new().with("x", 256).with("w", 512).with("out", 1024);
+    let s = Shape::parse("m=8192,n=8192,k=8192").unwrap();
+    let launch = &Matmul.launches("wgmma", &s, &Chip::H200, &at).unwrap()[0];
+    assert_eq!((launch.grid, launch.block[0], launch.args.len()), ([132, 1, 1], 384, 15));
+    let launch = &Matmul.launches("wgmma_cluster", &s, &Chip::H200, &at).unwrap()[0];
+    assert_eq!((launch.grid, launch.cluster, launch.args.len()), ([132, 1, 1], [2, 1, 1], 17));
+    assert!(u64::from(launch.shared) + 1024 <= u64::from(Chip::H200.shared_optin));
+    let at = at.with("w", 520);
+    assert!(Matmul.launches("wgmma", &s, &Chip::H200, &at).unwrap_err().0.contains("16 bytes"));
 }
 
 #[test]

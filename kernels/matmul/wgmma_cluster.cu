@@ -1,0 +1,125 @@
+// Hopper, the last steps. Two blocks of a cluster multiply neighbouring row-tiles of x with the same rows of w: each
+// copies its x and half of w, and the copy engine delivers that half to both (multicast), so that L2 serves 32 KB for
+// every 48 KB that arrive. And the output leaves through shared memory: stmatrix lays it down swizzled, the copy engine
+// stores it while the consumers go on to the next tile.
+#include "wgmma.cuh"
+
+constexpr i32 CHUNK = 64;  // Columns of a stored piece: 128 bytes, one swizzled row.
+
+// Stores a consumer's 64 rows x BN columns in pieces of 64 x 64 through two buffers of 8 KB.
+template <class T, int BN>
+WB_DEVICE void store_copied(const float (&acc)[BN / 2], T* buffers, const TensorMapArg* out_map, i32 row0, i32 col0,
+                            i32 consumer) {
+    const i32 warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    const bool elected = threadIdx.x % WARPGROUP == 0;
+#pragma unroll
+    for (int piece = 0; piece < BN / CHUNK; piece++) {
+        T* buffer = buffers + piece % 2 * 64 * CHUNK;
+        // The copy engine has read what this buffer held two pieces ago.
+        if (elected) bulk_wait_read<1>();
+        named_barrier(1 + consumer, WARPGROUP);
+#pragma unroll
+        for (int pair = 0; pair < 4; pair++) {
+            u32 r[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                // Registers in the order rows 0-7, rows 8-15 of column group 2 pair, then of 2 pair + 1.
+                int at = (piece * 8 + pair * 2 + i / 2) * 4 + i % 2 * 2;
+                r[i] = pack2<T>(acc[at], acc[at + 1]);
+            }
+            i32 row = warp * 16 + lane % 16, group = pair * 2 + lane / 16;
+            stmatrix_x4(buffer + row * CHUNK + ((group ^ (row & 7)) * 8), r);
+        }
+        fence_proxy_async();
+        named_barrier(1 + consumer, WARPGROUP);
+        if (elected) {
+            tma_store_2d(out_map, buffer, col0 + piece * CHUNK, row0);
+            bulk_commit();
+        }
+    }
+}
+
+template <class T, int BN, int STAGES>
+WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const TensorMapArg* w_map,
+                             const TensorMapArg* out_map, i32 copied) {
+    WB_DYN_SHARED(T, shared);
+    __shared__ u64 full[STAGES], empty[STAGES];
+    const Ring<T, BN, STAGES> ring{shared, full, empty};
+    T* out_buffers = shared + STAGES * ring.stage_elements;
+    const u32 rank = cluster_rank();
+    pdl_launch();
+    if (threadIdx.x == 0) {
+        prefetch_tensormap(x_map);
+        prefetch_tensormap(w_map);
+        if (copied) prefetch_tensormap(out_map);
+        // The consumers of both blocks read what this block's copies fill.
+        ring.init(2 * CONSUMERS * 4);
+    }
+    cluster_sync();
+
+    const i32 tile_cols = a.silu() ? BN / 2 : BN;
+    const i32 tiles_m = (a.m + 2 * BM - 1) / (2 * BM), tiles_n = (a.cols() + tile_cols - 1) / tile_cols;
+    const i32 tiles = tiles_m * tiles_n, steps = (a.k + BK - 1) / BK;
+    const i32 first = blockIdx.x / 2, stride = gridDim.x / 2;
+    const i32 warpgroup = __shfl_sync(WB_FULL_MASK, threadIdx.x / WARPGROUP, 0);
+    Place<STAGES> at;
+    pdl_wait();
+
+    if (warpgroup == 0) {
+        setmaxnreg_dec<40>();
+        if (threadIdx.x == 0) {
+            for (i32 t = first; t < tiles; t += stride) {
+                i32 tm, tn;
+                grouped_raster(t, tiles_m, tiles_n, 8, tm, tn);
+                i32 row0 = (tm * 2 + rank) * BM;
+                // This block's half of the rows of w; with silu_mul one copies gate rows, the other up rows.
+                i32 w_row = a.silu() ? tn * tile_cols + (rank ? a.n / 2 : 0) : tn * BN + rank * (BN / 2);
+                for (i32 step = 0; step < steps; step++) {
+                    mbar_wait_cluster(empty + at.stage, at.round ^ 1);
+                    // The other block's half counts here too.
+                    mbar_arrive_expect_tx(full + at.stage, ring.stage_bytes);
+                    tma_load_2d(ring.x(at.stage), x_map, full + at.stage, step * BK, row0);
+                    tma_load_2d_multicast(ring.w(at.stage) + rank * (BN / 2) * BK, w_map, full + at.stage, 3, step * BK,
+                                          w_row);
+                    at.advance();
+                }
+            }
+        }
+    } else {
+        setmaxnreg_inc<232>();
+        const i32 consumer = warpgroup - 1;
+        for (i32 t = first; t < tiles; t += stride) {
+            i32 tm, tn;
+            grouped_raster(t, tiles_m, tiles_n, 8, tm, tn);
+            float acc[BN / 2];
+            multiply<T, BN, STAGES>(acc, ring, at, steps, consumer, [&](i32 stage) {
+                // One lane for each block.
+                if (lane_id() < 2) mbar_arrive_remote(empty + stage, lane_id());
+            });
+            i32 row0 = (tm * 2 + rank) * BM + consumer * 64;
+            if (copied)
+                store_copied<T, BN>(acc, out_buffers + consumer * 2 * 64 * CHUNK, out_map, row0, tn * BN, consumer);
+            else
+                store_registers<T, BN>(a, acc, row0, tn * tile_cols);
+        }
+        if (copied && threadIdx.x % WARPGROUP == 0) bulk_wait<0>();
+    }
+    // No block may end while the other still delivers to it or arrives at its barriers.
+    __syncwarp();
+    cluster_sync();
+}
+
+// Entry names carry the configuration; choose.rs has the same table.
+#define WGMMA(T, BN, S)                                                                                                \
+    WB_KERNEL void __launch_bounds__(THREADS, 1)                                                                        \
+        matmul_wgmma_cluster_##T##_128x##BN##_s##S(MATMUL_PARAMS(T), const __grid_constant__ TensorMapArg x_map,       \
+                                                   const __grid_constant__ TensorMapArg w_map,                         \
+                                                   const __grid_constant__ TensorMapArg out_map, i32 copied) {         \
+        wgmma_cluster<T, BN, S>(MATMUL_ARGS(T), &x_map, &w_map, &out_map, copied);                                     \
+    }                                                                                                                  \
+    WB_ENTRY(matmul_wgmma_cluster_##T##_128x##BN##_s##S)
+
+WGMMA(bf16, 256, 4)
+WGMMA(bf16, 128, 6)
+WGMMA(f16, 256, 4)
+WGMMA(f16, 128, 6)
