@@ -8,13 +8,24 @@ pub mod paged_attention;
 pub mod rmsnorm;
 pub mod rope_append;
 pub mod silu_mul;
+pub mod softmax;
 pub mod w4a16;
 
 use crate::op::{Arch, Op, OpResult, Variant};
 
 /// Every op, in the order that `workbench list` prints.
 #[rustfmt::skip]
-pub static OPS: &[&dyn Op] = &[&matmul::Matmul, &w4a16::W4a16, &paged_attention::PagedAttention, &embed::Embed, &rmsnorm::RmsNorm, &silu_mul::SiluMul, &argmax::Argmax, &rope_append::RopeAppend];
+pub static OPS: &[&dyn Op] = &[
+    &matmul::Matmul,
+    &w4a16::W4a16,
+    &paged_attention::PagedAttention,
+    &embed::Embed,
+    &rmsnorm::RmsNorm,
+    &silu_mul::SiluMul,
+    &argmax::Argmax,
+    &rope_append::RopeAppend,
+    &softmax::Softmax,
+];
 
 /// Kernels that belong to no op (fills, probes of a card's ceilings): sources in `kernels/common/`, images named
 /// `common/NAME`.

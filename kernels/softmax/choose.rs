@@ -1,0 +1,157 @@
+//! Which kernel a shape gets, apart from the kernels: how many lanes share a row, how many blocks, and why.
+//!
+//! A thread holds four 16-byte vectors: at 64 registers a multiprocessor runs 1024 threads, so 64 kB are in flight,
+//! which is what Hopper's latency times its bandwidth asks of each (40 to 64 kB).
+
+use super::{Mask, Size};
+use crate::op::{Chip, DType, OpResult};
+
+/// Vectors of a thread.
+pub const EACH: u64 = 4;
+/// Largest block.
+pub const MOST_THREADS: u64 = 1024;
+/// Blocks of a cluster that every 9.0 chip can place.
+pub const MOST_BLOCKS: u64 = 8;
+
+/// 16-byte vectors that a row may touch: one more where rows do not begin on a boundary.
+pub fn vectors(s: &Size) -> u64 {
+    let lanes = 16 / s.dtype.size();
+    let shift = if s.cols % lanes == 0 { 0 } else { lanes - 1 };
+    (s.cols + shift).div_ceil(lanes)
+}
+
+/// How the fused kernel divides its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fused {
+    /// `lanes` lanes hold a row of `vectors` vectors each, and `rows` rows.
+    Warp { lanes: u64, vectors: u64, rows: u64 },
+    /// A block of `threads` holds a row.
+    Block { threads: u64 },
+}
+
+pub fn fused(s: &Size) -> Option<Fused> {
+    let v = vectors(s);
+    Some(match v {
+        0..=8 => Fused::Warp { lanes: 8, vectors: 1, rows: 4 },
+        9..=32 => Fused::Warp { lanes: 32, vectors: 1, rows: 4 },
+        33..=64 => Fused::Warp { lanes: 32, vectors: 2, rows: 2 },
+        65..=128 => Fused::Warp { lanes: 32, vectors: 4, rows: 1 },
+        _ if v <= EACH * MOST_THREADS => Fused::Block { threads: v.div_ceil(EACH).next_multiple_of(32) },
+        _ => return None,
+    })
+}
+
+/// Blocks and threads of a cluster, and whether the row must be read twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    pub blocks: u64,
+    pub threads: u64,
+    pub long: bool,
+}
+
+pub fn cluster(s: &Size, chip: &Chip) -> Cluster {
+    let v = vectors(s);
+    // Blocks of 512: two share a multiprocessor, one loads while the other reduces and stores.
+    let mut blocks = v.div_ceil(EACH * 512).next_power_of_two().min(MOST_BLOCKS);
+    // Few rows: more blocks for each, down to 128 threads.
+    while blocks < MOST_BLOCKS && s.rows * blocks < u64::from(chip.sms) && v > blocks * EACH * 128 {
+        blocks *= 2;
+    }
+    let threads = v.div_ceil(blocks * EACH).next_multiple_of(32).clamp(32, MOST_THREADS);
+    let long = v > blocks * EACH * threads;
+    Cluster { blocks, threads: if long { 512 } else { threads }, long }
+}
+
+pub fn supports(variant: &str, s: &Size, chip: &Chip) -> OpResult<()> {
+    let (cols, rows) = (s.cols, s.rows);
+    match variant {
+        "fused" if fused(s).is_none() => {
+            let most = EACH * MOST_THREADS * 16 / s.dtype.size();
+            Err(crate::op_error!("softmax/fused: cols={cols} is above {most} (less 7 where rows are misaligned)"))
+        }
+        "cluster" if chip.sm < 90 => Err(crate::op_error!("softmax/cluster: needs sm_90, this is sm_{}", chip.sm)),
+        "cluster" if rows * MOST_BLOCKS > i32::MAX as u64 => {
+            Err(crate::op_error!("softmax/cluster: rows={rows} times {MOST_BLOCKS} blocks exceed the grid's 2^31 - 1"))
+        }
+        "by_hand" if s.dtype != DType::Bf16 || s.mask != Mask::None || cols % 8 != 0 || cols > 8192 => {
+            Err(crate::op_error!(
+                "softmax/by_hand: takes dtype=bf16, mask=none and cols a multiple of 8 up to 8192, not cols={cols}"
+            ))
+        }
+        _ if rows > i32::MAX as u64 => Err(crate::op_error!("softmax: rows={rows} exceeds the grid's 2^31 - 1")),
+        _ => Ok(()),
+    }
+}
+
+pub fn choose(s: &Size, chip: &Chip) -> &'static str {
+    let v = vectors(s);
+    // One block of more than 512 threads is alone on its multiprocessor and idles it at each barrier; and a few rows
+    // leave most multiprocessors without work unless several blocks share each.
+    let wide = v > EACH * 512 || (v >= EACH * 256 && s.rows < u64::from(chip.sms));
+    if wide && supports("cluster", s, chip).is_ok() {
+        "cluster"
+    } else if fused(s).is_some() {
+        "fused"
+    } else {
+        "online"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Shape;
+
+    fn of(text: &str) -> Size {
+        Size::of(&Shape::parse(text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn short_rows_share_a_warp() {
+        assert_eq!(fused(&of("rows=9,cols=64")), Some(Fused::Warp { lanes: 8, vectors: 1, rows: 4 }));
+        assert_eq!(fused(&of("rows=9,cols=65")), Some(Fused::Warp { lanes: 32, vectors: 1, rows: 4 }));
+        assert_eq!(fused(&of("rows=9,cols=1024")), Some(Fused::Warp { lanes: 32, vectors: 4, rows: 1 }));
+        assert_eq!(fused(&of("rows=9,cols=1025")), Some(Fused::Block { threads: 64 }));
+        assert_eq!(fused(&of("rows=9,cols=2048")), Some(Fused::Block { threads: 64 }));
+        assert_eq!(fused(&of("rows=9,cols=5000")), Some(Fused::Block { threads: 160 }));
+        assert_eq!(fused(&of("rows=9,cols=32768")), Some(Fused::Block { threads: 1024 }));
+        assert_eq!(fused(&of("rows=9,cols=32769")), None);
+        assert_eq!(fused(&of("rows=9,cols=16384,dtype=f32")), Some(Fused::Block { threads: 1024 }));
+    }
+
+    #[test]
+    fn every_row_has_room() {
+        for cols in (1..70_000).step_by(37).chain([128_256, 151_936, 262_144, 262_145, 1 << 21]) {
+            for dtype in ["bf16", "f32"] {
+                for rows in [1, 64, 10_000] {
+                    let s = of(&format!("rows={rows},cols={cols},dtype={dtype}"));
+                    let v = vectors(&s);
+                    match fused(&s) {
+                        Some(Fused::Warp { lanes, vectors, .. }) => assert!(lanes * vectors >= v),
+                        Some(Fused::Block { threads }) => assert!(threads * EACH >= v && threads <= 1024),
+                        None => assert!(v > 4096),
+                    }
+                    let c = cluster(&s, &Chip::H200);
+                    assert!(c.long || c.blocks * c.threads * EACH >= v, "{s:?} {c:?}");
+                    assert!(c.threads % 32 == 0 && c.threads <= 1024 && c.blocks <= 8);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_and_few_rows_take_a_cluster() {
+        let h200 = Chip::H200;
+        let a100 = Chip { sm: 80, sms: 108, l2_bytes: 40 << 20, shared_optin: 166_912 };
+        assert_eq!(choose(&of("rows=65536,cols=1024"), &h200), "fused");
+        assert_eq!(choose(&of("rows=8192,cols=16384"), &h200), "fused");
+        assert_eq!(choose(&of("rows=8192,cols=32768"), &h200), "cluster");
+        assert_eq!(choose(&of("rows=8192,cols=32768"), &a100), "fused");
+        assert_eq!(choose(&of("rows=8192,cols=40000"), &a100), "online");
+        assert_eq!(choose(&of("rows=4,cols=16384"), &h200), "cluster");
+        assert_eq!(cluster(&of("rows=1024,cols=128256"), &h200), Cluster { blocks: 8, threads: 512, long: false });
+        assert_eq!(cluster(&of("rows=1024,cols=32768"), &h200), Cluster { blocks: 2, threads: 512, long: false });
+        assert_eq!(cluster(&of("rows=4,cols=16384"), &h200), Cluster { blocks: 4, threads: 128, long: false });
+        assert!(cluster(&of("rows=1,cols=2m"), &h200).long);
+    }
+}

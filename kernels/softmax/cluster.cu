@@ -1,0 +1,64 @@
+// A row over the blocks of a cluster: what does not fit one block's registers fits eight. Each block tells the others
+// its maximum and sum through distributed shared memory; the row is still read once.
+//
+// Rows longer than eight blocks' registers are read twice (`long`).
+#include "row.cuh"
+
+// Sends the block's statistic to every block of the cluster and combines what arrives. `begun` came before: no block
+// may be written to before it runs, and none may end while others still write to it.
+WB_DEVICE Stat cluster_combine(Stat own, Stat* slots) {
+    u32 blocks = cluster_size();
+    cluster_wait();
+    if (threadIdx.x < blocks) *cluster_map(slots + cluster_rank(), threadIdx.x) = own;
+    cluster_sync();
+    return warp_combine<32>(lane_id() < blocks ? slots[lane_id()] : Stat{WB_NEG_INF, 0.0f});
+}
+
+template <class T, int MASK> WB_DEVICE void by_cluster(const Problem<T>& p) {
+    __shared__ Stat scratch[32], slots[16];
+    cluster_arrive();
+    i32 blocks = static_cast<i32>(cluster_size()), rank = static_cast<i32>(cluster_rank());
+    Row<T, MASK> row(p, blockIdx.x / blocks);
+    i32 threads = static_cast<i32>(blockDim.x);
+    i32 first = rank * 4 * threads + static_cast<i32>(threadIdx.x);
+    Part<T, MASK, 4> part;
+    part.load(row, first, threads);
+    Stat all = cluster_combine(block_combine(part.exponentials(), scratch), slots);
+    part.store(row, first, threads, all);
+}
+
+template <class T, int MASK> WB_DEVICE void by_cluster_long(const Problem<T>& p) {
+    __shared__ Stat scratch[32], slots[16];
+    cluster_arrive();
+    i32 blocks = static_cast<i32>(cluster_size()), rank = static_cast<i32>(cluster_rank());
+    Row<T, MASK> row(p, blockIdx.x / blocks);
+    i32 threads = static_cast<i32>(blockDim.x), stride = 4 * threads * blocks, end = row.vectors();
+    i32 first = rank * 4 * threads + static_cast<i32>(threadIdx.x);
+    Stat own{WB_NEG_INF, 0.0f};
+    for (i32 k = first; k < end; k += stride) {
+        Part<T, MASK, 4> part;
+        part.load(row, k, threads);
+        Stat s = part.exponentials();
+        float max = fmaxf(own.max, s.max), reference = finite(max);
+        own = Stat{max, own.sum * ex2(own.max - reference) + s.sum * ex2(s.max - reference)};
+    }
+    Stat all = cluster_combine(block_combine(own, scratch), slots);
+    for (i32 k = first; k < end; k += stride) {
+        Part<T, MASK, 4> part;
+        part.load(row, k, threads);
+        part.exponentials();
+        part.store(row, k, threads, all);
+    }
+}
+
+#define KERNELS(T, TN, MASK, MN)                                                                                  \
+    WB_KERNEL void __launch_bounds__(1024) softmax_cluster_##TN##_##MN(SOFTMAX_ARGS(T)) {                         \
+        by_cluster<T, MASK>(SOFTMAX_PROBLEM(T));                                                                  \
+    }                                                                                                             \
+    WB_ENTRY(softmax_cluster_##TN##_##MN)                                                                         \
+    WB_KERNEL void __launch_bounds__(1024) softmax_cluster_##TN##_##MN##_long(SOFTMAX_ARGS(T)) {                  \
+        by_cluster_long<T, MASK>(SOFTMAX_PROBLEM(T));                                                             \
+    }                                                                                                             \
+    WB_ENTRY(softmax_cluster_##TN##_##MN##_long)
+
+SOFTMAX_ALL(KERNELS)

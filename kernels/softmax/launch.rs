@@ -1,0 +1,56 @@
+//! Launches of `softmax`: the entry's name, the grid, and the same seven arguments for every kernel.
+
+use super::choose::{self, Fused};
+use super::{Mask, Size};
+use crate::op::{Bindings, Chip, Launch, OpResult};
+
+pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>> {
+    if s.rows == 0 || s.cols == 0 {
+        return Ok(Vec::new());
+    }
+    let (x, out) = (at.get("x")?, at.get("out")?);
+    if x % 16 != out % 16 {
+        return Err(crate::op_error!("softmax: x at {x:#x} and out at {out:#x} differ in alignment (modulo 16)"));
+    }
+    let image = format!("softmax/{variant}");
+    let scale2 = (s.scale * std::f64::consts::LOG2_E) as f32;
+    if variant == "by_hand" {
+        // One vector a thread.
+        let threads = choose::vectors(s).next_multiple_of(32);
+        let launch = Launch::new(image, "softmax_by_hand_bf16", [s.rows as u32, 1, 1], [threads as u32, 1, 1]);
+        return Ok(vec![launch.ptr(x).ptr(out).i32(s.cols as i64).f32(scale2)]);
+    }
+    let mask = match s.mask {
+        Mask::None | Mask::Causal => "limit",
+        Mask::Bool => "bool",
+        Mask::Additive => "additive",
+    };
+    let entry = format!("softmax_{variant}_{}_{mask}", s.dtype.name());
+    let rows = s.rows;
+    let (entry, blocks, threads, cluster) = match variant {
+        "fused" => match choose::fused(s).expect("`supports` has asked") {
+            Fused::Warp { lanes, vectors, rows: r } => {
+                let per_block = 4 * (32 / lanes) * r;
+                (format!("{entry}_{lanes}x{vectors}x{r}"), rows.div_ceil(per_block), 128, 1)
+            }
+            Fused::Block { threads } => (format!("{entry}_block"), rows, threads, 1),
+        },
+        "cluster" => {
+            let c = choose::cluster(s, chip);
+            (if c.long { format!("{entry}_long") } else { entry }, rows * c.blocks, c.threads, c.blocks)
+        }
+        "online" => (entry, rows, choose::vectors(s).div_ceil(2).next_multiple_of(32).clamp(32, 512), 1),
+        _ => (entry, rows, 256, 1),
+    };
+    let mask_rows = if s.mask == Mask::None { 0 } else { s.mask_rows };
+    let launch = Launch::new(image, entry, [blocks as u32, 1, 1], [threads as u32, 1, 1])
+        .cluster([cluster as u32, 1, 1])
+        .ptr(x)
+        .ptr(out)
+        .ptr(at.maybe("mask").unwrap_or(0))
+        .i64(s.rows as i64)
+        .i32(s.cols as i64)
+        .i32(mask_rows as i64)
+        .f32(scale2);
+    Ok(vec![launch])
+}

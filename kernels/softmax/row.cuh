@@ -1,0 +1,241 @@
+// One row of the problem, seen as 16-byte vectors on the memory's own 16-byte grid. A row of odd width may begin and
+// end inside a vector; only those two need care, so a misaligned row is as fast as an aligned one in its middle.
+//
+// Scores are kept in base 2: t = (x * scale + mask) * log2(e), so the exponential is one instruction.
+#pragma once
+
+#include "../common/wb.cuh"
+
+// Which scores take part. LIMIT: columns below a limit (no mask: all; causal: up to the diagonal). BOOL: mask byte is
+// not zero. ADD: mask is added.
+#define MASK_LIMIT 0
+#define MASK_BOOL 1
+#define MASK_ADD 2
+#define LOG2E 1.4426950408889634f
+
+// What every kernel takes. `scale2` is scale * log2(e). `mask_rows`: row r has mask row r % mask_rows; 0 under
+// MASK_LIMIT means no mask, otherwise causal with that many queries, the last of which sees all columns.
+template <class T> struct Problem {
+    const T* x;
+    T* out;
+    const void* mask;
+    i64 rows;
+    i32 cols, mask_rows;
+    float scale2;
+};
+
+// The maximum of scores and the sum of 2^(score - maximum): what two parts of a row know of each other.
+struct Stat {
+    float max, sum;
+};
+
+// A row of nothing but -inf has no reference point; 0 will do, its terms are 2^-inf = 0 all the same.
+WB_DEVICE float finite(float max) { return max == WB_NEG_INF ? 0.0f : max; }
+
+template <int LANES> WB_DEVICE Stat warp_combine(Stat s) {
+    float all = warp_max<LANES>(s.max);
+    return Stat{all, warp_sum<LANES>(s.sum * ex2(s.max - finite(all)))};
+}
+// One barrier: every warp combines all warps' statistics itself. `scratch` is 32 of shared memory.
+WB_DEVICE Stat block_combine(Stat s, Stat* scratch) {
+    s = warp_combine<32>(s);
+    u32 warps = blockDim.x >> 5;
+    if (warps == 1) return s;
+    if (lane_id() == 0) scratch[warp_id()] = s;
+    __syncthreads();
+    return warp_combine<32>(lane_id() < warps ? scratch[lane_id()] : Stat{WB_NEG_INF, 0.0f});
+}
+// What to multiply a thread's 2^(t - own maximum) by. A fully masked row has sum 0 and gives zeros; NaN stays NaN.
+WB_DEVICE float factor(float own, Stat all) {
+    return ex2(own - finite(all.max)) * (all.sum == 0.0f ? 0.0f : 1.0f / all.sum);
+}
+
+template <class T, int MASK> struct Row {
+    static constexpr i32 N = Lanes<T>::n;
+    const Problem<T>& p;
+    const T* x;
+    T* out;
+    i64 mask;    // first element of the mask's row
+    i32 shift;   // elements of the first vector that lie before the row
+    i32 limit;   // columns from here on are masked
+    bool mask_vectors;
+
+    WB_DEVICE Row(const Problem<T>& p, i64 row) : p(p), mask(0), limit(p.cols), mask_vectors(false) {
+        i64 first = row * p.cols;
+        x = p.x + first;
+        out = p.out + first;
+        shift = static_cast<i32>((reinterpret_cast<u64>(x) & 15u) / sizeof(T));
+        if (MASK == MASK_LIMIT) {
+            if (p.mask_rows > 0) {
+                i64 seen = row % p.mask_rows + 1 + p.cols - p.mask_rows;
+                limit = static_cast<i32>(seen < 0 ? 0 : seen);
+            }
+        } else {
+            mask = row % p.mask_rows * p.cols;
+            mask_vectors = (static_cast<i32>(mask % N) == shift);
+        }
+    }
+    // Vectors that hold a part of the row.
+    WB_DEVICE i32 vectors() const { return (shift + p.cols + N - 1) / N; }
+    // Column of a vector's first element; negative in the first vector of a misaligned row.
+    WB_DEVICE i32 column(i32 vector) const { return vector * N - shift; }
+    WB_DEVICE bool whole(i32 c) const { return c >= 0 && c + N <= p.cols; }
+    // Whether all of a vector's scores are masked.
+    WB_DEVICE bool dead(i32 c) const { return c >= limit; }
+
+    // The vector's bytes, those of neighbouring rows included where they exist.
+    WB_DEVICE Vec16 load(i32 c) const {
+        const T* at = x + c;
+        if (whole(c) || (at >= p.x && at + N <= p.x + p.rows * p.cols)) return ld16_stream(at);
+        Vec16 v{{0, 0, 0, 0}};
+        T* parts = reinterpret_cast<T*>(&v);
+#pragma unroll
+        for (i32 i = 0; i < N; i++) {
+            if (c + i >= 0 && c + i < p.cols) parts[i] = at[i];
+        }
+        return v;
+    }
+    // The mask's N elements for a vector: bytes for BOOL (in two words), T for ADD.
+    WB_DEVICE Vec16 load_mask(i32 c) const {
+        Vec16 v{{0, 0, 0, 0}};
+        if (MASK == MASK_BOOL) {
+            const u8* at = static_cast<const u8*>(p.mask) + mask + c;
+            if (whole(c) && mask_vectors) {
+                const u32* words = reinterpret_cast<const u32*>(at);
+#pragma unroll
+                for (i32 i = 0; i < N / 4; i++) v.w[i] = words[i];
+            } else {
+#pragma unroll
+                for (i32 i = 0; i < N; i++) {
+                    if (c + i >= 0 && c + i < p.cols) v.w[i / 4] |= static_cast<u32>(at[i]) << (8 * (i % 4));
+                }
+            }
+        } else if (MASK == MASK_ADD) {
+            const T* at = static_cast<const T*>(p.mask) + mask + c;
+            if (whole(c) && mask_vectors) return ld16(at);
+            T* parts = reinterpret_cast<T*>(&v);
+#pragma unroll
+            for (i32 i = 0; i < N; i++) {
+                if (c + i >= 0 && c + i < p.cols) parts[i] = at[i];
+            }
+        }
+        return v;
+    }
+    // Scores of a loaded vector; -inf for what is masked or outside the row.
+    WB_DEVICE void scores(i32 c, const Vec16& v, const Vec16& m, float* t) const {
+        unpack16<T>(v, t);
+        float a[N];
+        if (MASK == MASK_ADD) unpack16<T>(m, a);
+#pragma unroll
+        for (i32 i = 0; i < N; i++) {
+            if (MASK == MASK_ADD) {
+                t[i] = t[i] * p.scale2 + a[i] * LOG2E;
+            } else {
+                t[i] *= p.scale2;
+            }
+            if (MASK == MASK_BOOL && ((m.w[i / 4] >> (8 * (i % 4))) & 0xffu) == 0) t[i] = WB_NEG_INF;
+        }
+        if (c < 0 || c + N > limit) {
+#pragma unroll
+            for (i32 i = 0; i < N; i++) {
+                if (c + i < 0 || c + i >= limit) t[i] = WB_NEG_INF;
+            }
+        }
+    }
+    WB_DEVICE void store(i32 c, const float* y) const {
+        if (whole(c)) {
+            st16(out + c, pack16<T>(y));
+            return;
+        }
+#pragma unroll
+        for (i32 i = 0; i < N; i++) {
+            if (c + i >= 0 && c + i < p.cols) out[c + i] = from_float<T>(y[i]);
+        }
+    }
+    WB_DEVICE void store_zero(i32 c) const {
+        float zero[N];
+#pragma unroll
+        for (i32 i = 0; i < N; i++) zero[i] = 0.0f;
+        store(c, zero);
+    }
+};
+
+// The part of a row that one thread keeps in registers: V vectors, `step` apart.
+template <class T, int MASK, int V> struct Part {
+    static constexpr i32 N = Lanes<T>::n;
+    float t[V * N];
+    float max;
+
+    // Issues all loads before it looks at the first; writes the zeros of masked vectors while they fly.
+    WB_DEVICE void load(const Row<T, MASK>& row, i32 first, i32 step) {
+        Vec16 v[V], m[V];
+        i32 end = row.vectors();
+#pragma unroll
+        for (i32 j = 0; j < V; j++) {
+            i32 k = first + j * step, c = row.column(k);
+            v[j] = m[j] = Vec16{{0, 0, 0, 0}};
+            if (k < end && !row.dead(c)) {
+                v[j] = row.load(c);
+                if (MASK != MASK_LIMIT) m[j] = row.load_mask(c);
+            }
+        }
+        if (MASK == MASK_LIMIT) {
+#pragma unroll
+            for (i32 j = 0; j < V; j++) {
+                i32 k = first + j * step, c = row.column(k);
+                if (k < end && row.dead(c)) row.store_zero(c);
+            }
+        }
+        max = WB_NEG_INF;
+#pragma unroll
+        for (i32 j = 0; j < V; j++) {
+            i32 k = first + j * step, c = row.column(k);
+            if (k < end && !row.dead(c)) {
+                row.scores(c, v[j], m[j], t + j * N);
+            } else {
+#pragma unroll
+                for (i32 i = 0; i < N; i++) t[j * N + i] = WB_NEG_INF;
+            }
+#pragma unroll
+            for (i32 i = 0; i < N; i++) max = fmaxf(max, t[j * N + i]);
+        }
+    }
+    // Turns scores into 2^(t - own maximum).
+    WB_DEVICE Stat exponentials() {
+        float reference = finite(max), sum = 0.0f;
+#pragma unroll
+        for (i32 i = 0; i < V * N; i++) {
+            t[i] = ex2(t[i] - reference);
+            sum += t[i];
+        }
+        return Stat{max, sum};
+    }
+    WB_DEVICE void store(const Row<T, MASK>& row, i32 first, i32 step, Stat all) {
+        float f = factor(max, all);
+        i32 end = row.vectors();
+#pragma unroll
+        for (i32 j = 0; j < V; j++) {
+            i32 k = first + j * step, c = row.column(k);
+            if (k < end && !(MASK == MASK_LIMIT && row.dead(c))) {
+#pragma unroll
+                for (i32 i = 0; i < N; i++) t[j * N + i] *= f;
+                row.store(c, t + j * N);
+            }
+        }
+    }
+};
+
+// Emits KERNEL(type, its name, mask, its name) for every combination.
+#define SOFTMAX_ALL(KERNEL)                \
+    KERNEL(bf16, bf16, MASK_LIMIT, limit)  \
+    KERNEL(bf16, bf16, MASK_BOOL, bool)    \
+    KERNEL(bf16, bf16, MASK_ADD, additive) \
+    KERNEL(f16, f16, MASK_LIMIT, limit)    \
+    KERNEL(f16, f16, MASK_BOOL, bool)      \
+    KERNEL(f16, f16, MASK_ADD, additive)   \
+    KERNEL(float, f32, MASK_LIMIT, limit)  \
+    KERNEL(float, f32, MASK_BOOL, bool)    \
+    KERNEL(float, f32, MASK_ADD, additive)
+#define SOFTMAX_ARGS(T) const T *x, T *out, const void *mask, i64 rows, i32 cols, i32 mask_rows, float scale2
+#define SOFTMAX_PROBLEM(T) \
+    Problem<T> { x, out, mask, rows, cols, mask_rows, scale2 }
