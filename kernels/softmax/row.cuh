@@ -219,6 +219,13 @@ template <class T, int MASK, int V> struct Part {
             if (k < end && !(MASK == MASK_LIMIT && row.dead(c))) {
 #pragma unroll
                 for (i32 i = 0; i < N; i++) t[j * N + i] *= f;
+                if (MASK == MASK_LIMIT && c + N > row.limit) {
+                    // Hidden columns are 0 even where the row is NaN.
+#pragma unroll
+                    for (i32 i = 0; i < N; i++) {
+                        if (c + i >= row.limit) t[j * N + i] = 0.0f;
+                    }
+                }
                 row.store(c, t + j * N);
             }
         }
