@@ -6,6 +6,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod doctor_file;
+pub mod table;
+
 macro_rules! commands {
     ($($(#[$doc:meta])* $variant:ident = $module:ident),* $(,)?) => {
         $(mod $module;)*

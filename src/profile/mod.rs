@@ -2,7 +2,9 @@
 
 pub mod compare;
 pub mod defects;
+pub mod export;
 pub mod foreign;
+pub mod gaps;
 pub mod import;
 pub mod ledger;
 pub mod native;

@@ -8,7 +8,7 @@ mod window;
 use super::trace::{CallKind, CopyKind, Defect, Trace};
 use crate::error::{Error, Result};
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 pub use window::Window;
 
@@ -20,6 +20,8 @@ pub enum Format {
     Gzip,
     Zstd,
     Sqlite,
+    /// A recording of `workbench trace` or `step`.
+    Workbench,
     /// Comma-separated text with Nsight Compute's columns.
     NcuCsv,
     /// A report of Nsight Systems or Compute that only its own tool can read.
@@ -33,6 +35,7 @@ pub fn detect(head: &[u8]) -> Format {
     match head {
         [0x1f, 0x8b, ..] => Format::Gzip,
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Format::Zstd,
+        _ if super::native::is_recording(head) => Format::Workbench,
         _ if head.starts_with(b"SQLite format 3\0") => Format::Sqlite,
         _ if text.starts_with(b"{") || text.starts_with(b"[") => Format::Json,
         _ if has(head, b"\"Kernel Name\"") || has(text, b"==PROF==") => Format::NcuCsv,
@@ -55,54 +58,67 @@ pub fn head(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a trace: Kineto or Nsight Systems Chrome JSON (plain, gzip, zstd), Nsight Systems SQLite.
+/// A trace with what only our own recordings know: the windows that the program marked as its steps.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    pub trace: Trace,
+    /// Name, start, end.
+    pub windows: Vec<(String, i64, i64)>,
+}
+
+/// Reads a trace: our own recordings, Kineto or Nsight Systems Chrome JSON (each plain, gzip or zstd), Nsight Systems
+/// SQLite.
 ///
 /// # Errors
 /// `Usage` where the file cannot be read or is no trace; a damaged one is read as far as it goes, and its `defects` say so.
-pub fn open(path: &Path) -> Result<Trace> {
+pub fn load(path: &Path) -> Result<Loaded> {
     let place = path.display();
-    match detect(&head(path)?) {
-        Format::Json | Format::Gzip | Format::Zstd => kineto::read(stream(path)?).map_err(|e| e.at(place)),
-        Format::Sqlite => nsys::read(path).map_err(|e| e.at(place)),
+    if detect(&head(path)?) == Format::Sqlite {
+        return Ok(Loaded { trace: nsys::read(path).map_err(|e| e.at(place))?, ..Loaded::default() });
+    }
+    let mut text = stream(path)?;
+    let head = text.fill_buf().map_err(|e| Error::usage(format!("{place} cannot be read: {e}")))?;
+    match detect(head) {
+        Format::Json => Ok(Loaded { trace: kineto::read(text).map_err(|e| e.at(place))?, ..Loaded::default() }),
+        Format::Workbench => {
+            let r = super::native::read(text).map_err(|e| e.at(place))?;
+            Ok(Loaded { trace: r.trace, windows: r.windows })
+        }
         Format::NcuCsv => Err(Error::usage(format!("{place} is an Nsight Compute table; it holds no time line"))
             .try_next("give it beside a trace: `workbench gaps TRACE --ncu FILE.csv`")),
         Format::NvidiaReport => Err(Error::usage(format!("{place} is a report that only NVIDIA's tool reads"))
             .try_next("nsys export --type sqlite FILE.nsys-rep, then `workbench gaps FILE.sqlite`")),
-        Format::Unknown => Err(Error::usage(format!("{place} is no trace that is known here")).try_next(
-            "a PyTorch profiler JSON (.json, .json.gz, .json.zst), `nsys export --type sqlite`, or our own trace",
+        _ if head.is_empty() => Err(Error::usage(format!("{place} is empty"))),
+        _ => Err(Error::usage(format!("{place} is no trace that is known here")).try_next(
+            "a PyTorch profiler JSON (.json, .json.gz, .json.zst), `nsys export --type sqlite`, or `workbench trace -- CMD`",
         )),
     }
 }
 
+/// [`load`] for callers that need only the trace.
+pub fn open(path: &Path) -> Result<Trace> {
+    load(path).map(|l| l.trace)
+}
+
 /// The file's text, decompressed as needed; also what is compressed twice is read.
-pub fn stream(path: &Path) -> Result<Box<dyn Read>> {
+pub fn stream(path: &Path) -> Result<Box<dyn BufRead>> {
     let file = File::open(path).map_err(|e| Error::usage(format!("cannot open {}: {e}", path.display())))?;
-    decompress(Box::new(file), &head(path)?, 0)
+    decompress(Box::new(file), 0).map_err(|e| e.at(path.display()))
 }
 
-fn decompress(reader: Box<dyn Read>, head: &[u8], depth: u32) -> Result<Box<dyn Read>> {
-    let buffered = BufReader::with_capacity(1 << 18, reader);
-    let inner: Box<dyn Read> = match detect(head) {
-        Format::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered)),
-        Format::Zstd => Box::new(
-            ruzstd::decoding::StreamingDecoder::new(buffered)
-                .map_err(|e| Error::usage(format!("the zstd stream does not begin: {e}")))?,
-        ),
-        _ => return Ok(Box::new(buffered)),
-    };
-    if depth > 0 {
-        return Ok(inner);
-    }
-    let mut inner = BufReader::with_capacity(1 << 16, inner);
-    let head = std::io::BufRead::fill_buf(&mut inner)
-        .map_err(|e| Error::usage(format!("the compressed stream cannot be read: {e}")))?
-        .to_vec();
-    match detect(&head) {
-        Format::Gzip | Format::Zstd => decompress(Box::new(inner), &head, depth + 1),
-        _ => Ok(Box::new(inner)),
+fn decompress(reader: Box<dyn Read>, depth: u32) -> Result<Box<dyn BufRead>> {
+    let mut buffered = BufReader::with_capacity(1 << 18, reader);
+    let head = buffered.fill_buf().map_err(|e| Error::usage(format!("the stream cannot be read: {e}")))?;
+    match detect(head) {
+        Format::Gzip if depth < 2 => decompress(Box::new(flate2::bufread::MultiGzDecoder::new(buffered)), depth + 1),
+        Format::Zstd if depth < 2 => {
+            let zstd = ruzstd::decoding::StreamingDecoder::new(buffered)
+                .map_err(|e| Error::usage(format!("the zstd stream does not begin: {e}")))?;
+            decompress(Box::new(zstd), depth + 1)
+        }
+        _ => Ok(Box::new(buffered)),
     }
 }
-
 /// What a CUDA, driver or HIP function does, told by its name; version suffixes (`_v7000`, `_ptsz`) do not matter.
 pub fn call_kind(name: &str) -> CallKind {
     let stem = ["cuda", "hip", "cu"].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name);
@@ -118,6 +134,14 @@ pub fn call_kind(name: &str) -> CallKind {
         CallKind::Sync
     } else {
         CallKind::Other
+    }
+}
+
+/// A function's name without the version that Nsight Systems appends: `cudaLaunchKernel_v7000`.
+pub fn unversioned(name: &str) -> &str {
+    match name.rsplit_once("_v") {
+        Some((stem, digits)) if digits.len() >= 4 && digits.bytes().all(|b| b.is_ascii_digit()) => stem,
+        _ => name,
     }
 }
 

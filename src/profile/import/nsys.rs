@@ -2,7 +2,7 @@
 //!
 //! Several processes share one file and reuse correlation ids, so everything is keyed by process too.
 
-use super::{call_kind, copy_kind};
+use super::{call_kind, copy_kind, unversioned};
 use crate::error::{Error, Result};
 use crate::profile::trace::{
     Call, CallKind, CopyKind, Defect, DeviceInfo, Marker, Name, Operation, Overhead, Sync, SyncKind, Trace, Work,
@@ -70,9 +70,11 @@ impl Cells<'_> {
     }
 }
 
-/// Process key of a serialised id: process number and virtual machine, which identify it within a file.
+/// Process key of a serialised id: the process number, with the virtual machine above it where there is more than one.
 fn process(global: Option<i64>) -> u32 {
-    (global.unwrap_or(0) as u64 >> 24) as u32
+    let id = global.unwrap_or(0) as u64;
+    let machine = ((id >> 48) & 0xff).saturating_sub(1) as u32;
+    (machine << 24) | (id >> 24 & 0xff_ffff) as u32
 }
 
 impl Reader {
@@ -353,6 +355,9 @@ struct Lookup<'a> {
 impl Lookup<'_> {
     fn name(&mut self, trace: &mut Trace, id: Option<i64>) -> Name {
         let Some(id) = id else { return Name(0) };
-        *self.names.entry(id).or_insert_with(|| trace.names.intern(self.strings.get(&id).map_or("", String::as_str)))
+        *self
+            .names
+            .entry(id)
+            .or_insert_with(|| trace.names.intern(self.strings.get(&id).map_or("", |s| unversioned(s))))
     }
 }

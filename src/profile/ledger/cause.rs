@@ -1,5 +1,6 @@
 //! Why a device was idle, in a closed set of words, and why the second-best word lost.
 
+use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// Cause of one idle piece. The rules are in `docs/ledger.md`.
@@ -42,6 +43,8 @@ pub enum Cause {
     GraphUnderRecorded,
     /// Unknown: the launch is recorded after its operation had started.
     LaunchAfterStart,
+    /// Unknown: submitted, and idle for longer than a launch or dispatch can take; what held it is not recorded.
+    HeldUnseen,
     /// Unknown: no operation follows in the capture and no thread is known to have launched the last one.
     NothingFollows,
 }
@@ -68,6 +71,7 @@ impl Cause {
             Self::NoApiRecords => "no API calls in the capture",
             Self::GraphUnderRecorded => "graph under-recorded",
             Self::LaunchAfterStart => "launch recorded after its operation",
+            Self::HeldUnseen => "submitted, held by nothing recorded",
             Self::NothingFollows => "nothing follows in the capture",
         }
     }
@@ -79,6 +83,7 @@ impl Cause {
                 | Self::NoApiRecords
                 | Self::GraphUnderRecorded
                 | Self::LaunchAfterStart
+                | Self::HeldUnseen
                 | Self::NothingFollows
         )
     }
@@ -118,26 +123,29 @@ pub enum Why {
     NoEvent,
     SameGraph,
     Covered,
+    Implausible,
     NoRecord,
 }
 
 impl Why {
     pub fn text(self, margin: i64) -> String {
+        let margin = Nanos(margin);
         match self {
-            Self::NotLaunched => format!("the next launch call began {margin} ns after the device went idle"),
+            Self::NotLaunched => format!("the next launch call began {margin} after the device went idle"),
             Self::InsideCall => "the thread was inside that call throughout".into(),
             Self::CallRunning => "the launch call had not returned".into(),
-            Self::SubmittedIdle => format!("the launch call returned {margin} ns after the device went idle"),
-            Self::SubmittedBefore => format!("the launch call had returned {margin} ns before the device went idle"),
-            Self::WithinFloor => format!("it lies within the measured floor of {margin} ns"),
+            Self::SubmittedIdle => format!("the launch call returned {margin} after the device went idle"),
+            Self::SubmittedBefore => format!("the launch call had returned {margin} before the device went idle"),
+            Self::WithinFloor => format!("it lies within the measured floor of {margin}"),
             Self::SameStream => {
                 "the previous operation of its own stream ended last, so no other stream held it".into()
             }
-            Self::EventHeld => format!("its own stream had been free for {margin} ns when the event was reached"),
+            Self::EventHeld => format!("its own stream had been free for {margin} when the event was reached"),
             Self::EventReached => "the event that its stream waited for had been reached before".into(),
             Self::NoEvent => "no event wait is recorded on its stream since that stream's previous operation".into(),
             Self::SameGraph => "both operations are nodes of one graph launch, submitted at once".into(),
             Self::Covered => "a profiler overhead record covers it".into(),
+            Self::Implausible => format!("it does not last longer than {margin}"),
             Self::NoRecord => "the capture has no record that places the host".into(),
         }
     }

@@ -52,14 +52,15 @@ impl Accountant<'_> {
         if inside_graph {
             let floor = self.floor_before(next, self.options.floors.graph_node_ns);
             dispatch(g0, g1, floor, (Cause::GraphNode, Cause::GraphNodeExcess), Why::SameGraph, 0, out);
-            return;
+            return self.limit(g0, out);
         }
         let Some(launch) = self.trace.calls.get(self.launch[next as usize] as usize) else {
             let cause = if self.any_launch { Cause::NoLaunchRecord } else { Cause::NoApiRecords };
             out.push(whole(cause, Why::NoRecord));
             return;
         };
-        if launch.start.saturating_sub(g1) > 2 * self.clock() {
+        // Two stamps each off by the resolution may cross; more than that is a clock that cannot be trusted here.
+        if launch.start.saturating_sub(g1) > 2 * self.trace.resolution_ns.clamp(0, i64::MAX / 4) {
             out.push(whole(Cause::LaunchAfterStart, Why::NotLaunched));
             return;
         }
@@ -70,7 +71,25 @@ impl Accountant<'_> {
         self.inside_launch(launch, graph, begun, returned, out);
         if returned < g1 {
             self.submitted(previous, next, graph, (g0, returned, g1), launch, out);
+            // Before the capture's first operation the window's start says nothing; the launch does.
+            self.limit(if previous == NONE { launch.end } else { returned }, out);
         }
+    }
+
+    /// A launch or a dispatch cannot take for ever: what lasts longer than plausible after `from` is unknown.
+    fn limit(&self, from: i64, out: &mut Vec<Found>) {
+        let Some(last) = out.last_mut().filter(|f| f.cause != Cause::EventWait) else { return };
+        let most = self.options.plausible_ns.max(0);
+        let cut = from.saturating_add(most).max(last.start);
+        if cut >= last.end {
+            return;
+        }
+        let rest = Found::plain(cut, last.end, Cause::HeldUnseen, last.cause, Why::Implausible, most);
+        last.end = cut;
+        if last.start == last.end {
+            out.pop();
+        }
+        out.push(rest);
     }
 
     /// The clock error that decides what can be told apart.

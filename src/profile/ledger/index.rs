@@ -2,7 +2,7 @@
 
 use super::fast::FastMap;
 use super::host::Threads;
-use super::types::{Ledger, NONE, Options};
+use super::types::{Detail, Labels, Ledger, NONE, Options};
 use crate::error::Result;
 use crate::profile::trace::{CallKind, Operation, SyncKind, Trace};
 use std::cmp::Reverse;
@@ -81,9 +81,14 @@ impl<'t> Accountant<'t> {
         made
     }
 
-    /// Accounts `[t0, t1)`.
+    /// Accounts `[t0, t1)` in the detail that the options ask for.
     pub fn window(&self, t0: i64, t1: i64) -> Result<Ledger> {
-        super::sweep::window(self, t0, t1)
+        self.window_in(t0, t1, self.options.detail)
+    }
+
+    /// Accounts `[t0, t1)` in a given detail.
+    pub fn window_in(&self, t0: i64, t1: i64, detail: Detail) -> Result<Ledger> {
+        super::sweep::window(self, t0, t1, detail)
     }
 
     /// First start and last end of the device's operations, the natural window of a whole capture.
@@ -95,6 +100,11 @@ impl<'t> Accountant<'t> {
     /// Operation indices of the device in time order.
     pub fn in_order(&self) -> &[u32] {
         &self.order
+    }
+
+    /// What the caller told of the operations.
+    pub fn labels(&self) -> &'t Labels {
+        &self.options.labels
     }
 
     /// Index of the call that launched the operation at a position of [`Self::in_order`].

@@ -5,6 +5,7 @@
 
 mod cause;
 mod classify;
+mod close;
 mod fast;
 mod host;
 mod index;

@@ -4,7 +4,7 @@ use super::cause::Cause;
 use super::classify::Found;
 use super::fast::FastMap;
 use super::index::Accountant;
-use super::types::{Detail, Evidence, Ledger, Line, LineKind, NONE, Piece, RecordKind, RecordRef, RunnerUp, Segment};
+use super::types::{Detail, Ledger, Line, LineKind, NONE, Piece, Segment};
 use crate::error::{Error, Result};
 use crate::profile::trace::{Name, Work};
 use std::cmp::Reverse;
@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 const NAMED: usize = 8;
 
 #[derive(PartialEq, Eq, Hash)]
-enum Key {
+pub(super) enum Key {
     Operation(Work, Name),
     Class(String),
     Overlap([u32; NAMED]),
@@ -23,32 +23,33 @@ enum Key {
 }
 
 /// A line while it is summed.
-struct Open {
-    line: Line,
-    worst: Vec<Piece>,
+pub(super) struct Open {
+    pub line: Line,
+    pub worst: Vec<Piece>,
     /// Host-caused idle time of the window before this line's first piece.
-    host_before: i64,
+    pub host_before: i64,
 }
 
-struct Sweep<'a, 't> {
-    a: &'a Accountant<'t>,
-    t0: i64,
-    t1: i64,
-    open: Vec<Open>,
-    by_key: FastMap<Key, u32>,
-    segments: Vec<Segment>,
-    pieces: Vec<Piece>,
-    found: Vec<Found>,
+pub(super) struct Sweep<'a, 't> {
+    pub a: &'a Accountant<'t>,
+    pub t0: i64,
+    pub t1: i64,
+    pub detail: Detail,
+    pub open: Vec<Open>,
+    pub by_key: FastMap<Key, u32>,
+    pub segments: Vec<Segment>,
+    pub pieces: Vec<Piece>,
+    pub found: Vec<Found>,
     /// Line and operation of the last stretch, so that a stretch that goes on is not counted twice.
-    latest: (u32, u32),
-    operations: u64,
-    duration: i64,
-    busy: i64,
-    host: i64,
+    pub latest: (u32, u32),
+    pub operations: u64,
+    pub duration: i64,
+    pub busy: i64,
+    pub host: i64,
 }
 
 /// Accounts `[t0, t1)`.
-pub(super) fn window(a: &Accountant<'_>, t0: i64, t1: i64) -> Result<Ledger> {
+pub(super) fn window(a: &Accountant<'_>, t0: i64, t1: i64, detail: Detail) -> Result<Ledger> {
     let window_ns = t1.checked_sub(t0).filter(|w| *w >= 0).ok_or_else(|| {
         Error::usage(format!("the window [{t0}, {t1}) ends before it begins"))
             .try_next("`workbench gaps FILE` without a window accounts the whole capture")
@@ -57,6 +58,7 @@ pub(super) fn window(a: &Accountant<'_>, t0: i64, t1: i64) -> Result<Ledger> {
         a,
         t0,
         t1,
+        detail,
         open: Vec::new(),
         by_key: FastMap::default(),
         segments: Vec::new(),
@@ -217,7 +219,7 @@ impl Sweep<'_, '_> {
             entry.count += 1;
         }
         self.latest = (line, operation);
-        if self.a.options.detail == Detail::Segments {
+        if self.detail == Detail::Segments {
             match self.segments.last_mut() {
                 Some(last) if goes_on && last.end == start => last.end = end,
                 _ => self.segments.push(Segment { start, end, line, operation, piece: NONE }),
@@ -292,86 +294,11 @@ impl Sweep<'_, '_> {
             open.worst.truncate(worst - 1);
             open.worst.insert(at, piece);
         }
-        if self.a.options.detail == Detail::Segments {
+        if self.detail == Detail::Segments {
             let piece_index = self.pieces.len() as u32;
             self.pieces.push(piece);
             self.segments.push(Segment { start, end, line, operation: NONE, piece: piece_index });
         }
-    }
-
-    fn close(mut self, window_ns: i64) -> Ledger {
-        for open in &mut self.open {
-            let line = &mut open.line;
-            let Some(cause) = line.cause.filter(|c| !c.is_unknown()) else { continue };
-            line.without_ns = Some(window_ns - line.ns);
-            // A host that runs earlier may close every later gap that waited for the host; a device-side gap that
-            // closes makes nothing else shorter.
-            let most = if cause.is_host() { self.host - open.host_before } else { line.ns };
-            line.at_least_ns = Some(window_ns - most);
-        }
-        let mut order: Vec<u32> = (0..self.open.len() as u32).collect();
-        order.sort_by(|&x, &y| {
-            let rank = |i: u32| {
-                let l = &self.open[i as usize].line;
-                (!l.kind.is_busy(), Reverse(l.ns), l.kind, l.name.clone())
-            };
-            rank(x).cmp(&rank(y))
-        });
-        let mut to = vec![0; order.len()];
-        for (new, &old) in order.iter().enumerate() {
-            to[old as usize] = new as u32;
-        }
-        for s in &mut self.segments {
-            s.line = to[s.line as usize];
-        }
-        for p in &mut self.pieces {
-            p.line = to[p.line as usize];
-        }
-        let clock_ns = self.a.clock();
-        let notes = self.notes();
-        let mut open: Vec<Option<Open>> = self.open.into_iter().map(Some).collect();
-        let mut lines = Vec::with_capacity(open.len());
-        for old in order {
-            if let Some(mut o) = open[old as usize].take() {
-                o.line.evidence = o.worst.iter().map(|p| evidence(self.a, p, clock_ns)).collect();
-                lines.push(o.line);
-            }
-        }
-        let sum: i64 = lines.iter().map(|l| l.ns).sum();
-        Ledger {
-            device: self.a.device,
-            t0: self.t0,
-            t1: self.t1,
-            window_ns,
-            residual_ns: window_ns - sum,
-            operations: self.operations,
-            busy_ns: self.busy,
-            duration_ns: self.duration,
-            clock_ns,
-            floors: self.a.options.floors.clone(),
-            lines,
-            notes,
-            segments: self.segments,
-            pieces: self.pieces,
-        }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if self.a.untimed > 0 {
-            notes.push(format!(
-                "{} operations of this device carry no usable times and are on no line; when they ran is not known",
-                self.a.untimed
-            ));
-        }
-        if let Some((got, expected)) = self.a.under_recorded.values().min() {
-            notes.push(format!(
-                "{} graph launches have fewer records than another launch of the same graph ({got} of {expected} at \
-                 worst); idle time in and after them is unknown, not idle",
-                self.a.under_recorded.len()
-            ));
-        }
-        notes
     }
 }
 
@@ -387,36 +314,4 @@ fn partition(n: usize, holds: impl Fn(u32) -> bool) -> u32 {
         }
     }
     low as u32
-}
-
-/// A piece with the names of its records.
-pub(super) fn evidence(a: &Accountant<'_>, p: &Piece, clock: i64) -> Evidence {
-    let trace = a.trace;
-    let mut records = Vec::new();
-    let mut push = |role: &str, record: RecordKind, index: u32| {
-        let name = match record {
-            RecordKind::Operation => trace.operations.get(index as usize).map(|o| o.name),
-            RecordKind::Call => trace.calls.get(index as usize).map(|c| c.name),
-            RecordKind::Overhead => trace.overheads.get(index as usize).map(|o| o.name),
-            RecordKind::Sync => trace.syncs.get(index as usize).map(|_| Name(NONE)),
-        };
-        if let Some(name) = name {
-            records.push(RecordRef { role: role.into(), record, index, name: trace.names.text(name).into() });
-        }
-    };
-    push("previous", RecordKind::Operation, p.previous);
-    push("next", RecordKind::Operation, p.next);
-    push("launch", RecordKind::Call, p.launch);
-    match p.cause {
-        Cause::Profiler => push("inside", RecordKind::Overhead, p.record),
-        Cause::HostInApi | Cause::HostBlockedInSync => push("inside", RecordKind::Call, p.record),
-        _ => push("event wait", RecordKind::Sync, p.record),
-    }
-    Evidence {
-        start_ns: p.start,
-        ns: p.end - p.start,
-        records,
-        runner_up: RunnerUp { cause: p.runner_up, why: p.why.text(p.margin) },
-        below_clock: p.end - p.start < 2 * clock,
-    }
 }

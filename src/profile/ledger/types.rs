@@ -82,6 +82,8 @@ pub struct Options {
     pub detail: Detail,
     /// Worst idle pieces kept with their evidence on each gap line.
     pub worst: usize,
+    /// Longest that a launch or a dispatch takes on an idle device, ns; idle time beyond it is unknown.
+    pub plausible_ns: i64,
     /// The trace's clock error, ns; the trace's own resolution where none is given.
     pub clock_ns: Option<i64>,
 }
@@ -93,6 +95,7 @@ impl Default for Options {
             labels: Labels::default(),
             detail: Detail::default(),
             worst: 5,
+            plausible_ns: 100_000,
             clock_ns: None,
         }
     }

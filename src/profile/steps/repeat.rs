@@ -87,7 +87,13 @@ fn by_tokens(trace: &Trace, order: &[u32], tokens: &[u32]) -> Option<Period> {
         let Some((length, hits)) = distances.into_iter().max_by_key(|(d, hits)| (*hits, *d)) else { continue };
         let regularity = hits as f64 / (anchors.len() - 1) as f64;
         let covered = (anchors[anchors.len() - 1] - anchors[0] + length) as f64 / tokens.len() as f64;
-        if regularity < REGULAR || covered < COVERED || length < 2 {
+        // Two marks in one graph launch: that is a layer of the step, not the step.
+        let launch = |p: usize| {
+            let o = &trace.operations[order[p] as usize];
+            (o.process, o.correlation, o.correlation != 0)
+        };
+        let inside = anchors.windows(2).filter(|w| launch(w[0]).2 && launch(w[0]) == launch(w[1])).count();
+        if regularity < REGULAR || covered < COVERED || length < 2 || 2 * inside > anchors.len() {
             continue;
         }
         let better = match &best {

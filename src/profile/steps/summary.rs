@@ -3,7 +3,7 @@
 use super::{Steps, Window};
 use crate::error::Result;
 use crate::profile::compare::{Difference, difference};
-use crate::profile::ledger::{Accountant, FastMap, Ledger, Line};
+use crate::profile::ledger::{Accountant, Detail, FastMap, Ledger, Line};
 use serde::Serialize;
 
 /// One step with its lines.
@@ -44,7 +44,7 @@ pub struct StepReport {
 pub fn report(a: &Accountant<'_>, steps: &Steps) -> Result<(StepReport, Vec<StepLedger>, Ledger, Ledger)> {
     let mut ledgers = Vec::with_capacity(steps.windows.len());
     for w in &steps.windows {
-        let l = a.window(w.start, w.end)?;
+        let l = a.window_in(w.start, w.end, Detail::Lines)?;
         ledgers.push(StepLedger {
             name: w.name.clone(),
             start_ns: w.start,
@@ -64,7 +64,7 @@ pub fn report(a: &Accountant<'_>, steps: &Steps) -> Result<(StepReport, Vec<Step
     let (median, p99) = (ranked[(n - 1) / 2], ranked[(99 * n).div_ceil(100) - 1]);
     let at = |i: usize| -> Result<Ledger> {
         let Window { start, end, .. } = steps.windows[i];
-        a.window(start, end)
+        a.window_in(start, end, Detail::Segments)
     };
     let (m, p) = (at(median)?, at(p99)?);
     let report = StepReport {

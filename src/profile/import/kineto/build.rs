@@ -2,7 +2,7 @@
 
 use super::event::{Category, Event};
 use super::json::{self, Value};
-use crate::profile::import::{Flaws, call_kind, copy_kind};
+use crate::profile::import::{Flaws, call_kind, copy_kind, unversioned};
 use crate::profile::trace::{Call, CallKind, Marker, Name, Operation, Overhead, Sync, SyncKind, Trace, Work};
 use std::collections::HashMap;
 
@@ -52,7 +52,11 @@ impl Builder {
         };
         self.fraction |= e.fraction;
         self.latest_start = self.latest_start.max(start);
-        let name = self.name(e.name, offset, flaws);
+        let raw = match e.category {
+            C::Runtime => std::str::from_utf8(e.name).map_or(e.name, |n| unversioned(n).as_bytes()),
+            _ => e.name,
+        };
+        let name = self.name(raw, offset, flaws);
         if device_work {
             return self.operation(e, name, start, end);
         }

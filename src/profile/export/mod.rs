@@ -1,0 +1,3 @@
+//! Traces and ledgers in other tools' formats.
+
+pub mod perfetto;
