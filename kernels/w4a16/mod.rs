@@ -12,6 +12,7 @@ pub mod choose;
 pub mod launch;
 pub mod launch_dequant;
 pub mod launch_mma;
+pub mod launch_ptx;
 pub mod layout;
 pub mod quantize;
 pub mod reference;
@@ -63,6 +64,13 @@ const VARIANTS: &[Variant] = &[
         archs: &[Arch::Sm90],
         emulated: true,
         about: "the same, fed by bulk copies into a ring in shared memory that outlives tile and kernel edges",
+    },
+    Variant {
+        name: "gemv_ptx",
+        file: "gemv_ptx.ptx",
+        archs: &[Arch::Sm90],
+        emulated: false,
+        about: "the same by hand in PTX, for one bf16 row and symmetric groups of 128",
     },
     Variant {
         name: "mma",
@@ -132,6 +140,7 @@ impl Op for W4a16 {
         match variant {
             "gemv" => launch::gemv_supports(&s, chip, false),
             "gemv_bulk" => launch::gemv_supports(&s, chip, true),
+            "gemv_ptx" => launch_ptx::supports(&s, chip),
             "mma" => launch_mma::plan(&s, chip).map(|_| ()),
             _ => launch_dequant::supports(&s),
         }
@@ -155,6 +164,7 @@ impl Op for W4a16 {
         match variant {
             "gemv" => launch::gemv(&s, chip, at, false),
             "gemv_bulk" => launch::gemv(&s, chip, at, true),
+            "gemv_ptx" => launch_ptx::launches(&s, chip, at),
             "mma" => launch_mma::launches(&s, chip, at),
             "dequant" => launch_dequant::launches(&s, at),
             _ => Err(op_error!("w4a16 has no launcher for `{variant}`")),
@@ -265,7 +275,7 @@ mod tests {
         for (i, b) in W4a16.buffers(&shape, 1).unwrap().iter().enumerate() {
             at.set(b.name, 4096 * (i as u64 + 1));
         }
-        for v in ["gemv", "gemv_bulk"] {
+        for v in ["gemv", "gemv_bulk", "gemv_ptx"] {
             let l = W4a16.launches(v, &shape, &Chip::H200, &at).unwrap();
             assert_eq!(l.len(), 1);
             assert!(l[0].programmatic && l[0].grid == [264, 1, 1], "{:?}", l[0]);
