@@ -34,6 +34,7 @@ pub static COMMON: &[Variant] = &[
     common("probe_memory", "probe_memory.cu", true, Arch::ALL, "read, write, copy and L2 ceilings"),
     common("probe_bulk", "probe_bulk.cu", false, &[Arch::Sm90], "read ceiling through the bulk copy engine"),
     common("probe_fma", "probe_fma.cu", true, Arch::ALL, "fp32 multiply-add ceiling"),
+    common("unfused", "unfused.cu", true, Arch::ALL, "scale and mask as passes of their own, what fusion saves"),
     common("probe_launch", "probe_launch.cu", false, Arch::ALL, "empty kernels, and one that holds the stream"),
 ];
 

@@ -232,6 +232,16 @@ impl Bench {
         }
     }
 
+    /// A piece of work as a graph to be replayed by someone else's sampling (criterion's).
+    pub fn replayer(&mut self, work: &dyn Work, options: &Options) -> Result<Replayer> {
+        for set in 0..work.sets() {
+            work.enqueue(set, &self.stream)?;
+        }
+        self.stream.synchronize(|| format!("warming up {}", work.name()))?;
+        let (graph, launches) = self.graph(work, options)?;
+        Ok(Replayer { graph, launches, stream: Stream::new(&self.device)?, timer: Timer::new(&self.device) })
+    }
+
     /// A graph of about `options.replay` of work, and how often it does the work.
     fn graph(&mut self, work: &dyn Work, options: &Options) -> Result<(Graph, u64)> {
         let sets = if options.mode == Mode::Hot { 1 } else { work.sets() };
@@ -329,6 +339,32 @@ impl Bench {
                 timing
             })
             .collect())
+    }
+}
+
+/// A graph of many launches of one piece of work.
+#[derive(Debug)]
+pub struct Replayer {
+    graph: Graph,
+    launches: u64,
+    stream: Stream,
+    timer: Timer,
+}
+
+impl Replayer {
+    /// Device nanoseconds of `n` launches, from as many whole replays as cover them.
+    pub fn run(&mut self, n: u64) -> Result<f64> {
+        let replays = n.div_ceil(self.launches).max(1);
+        // One pair of events around all, so that a sample holds no gap of its own making.
+        let stream = &self.stream;
+        let times = self.timer.batch(
+            stream,
+            1,
+            |_| Ok(()),
+            |_| (0..replays).try_for_each(|_| self.graph.launch(stream)),
+            || (),
+        )?;
+        Ok(times[0] * n as f64 / (replays * self.launches) as f64)
     }
 }
 

@@ -14,6 +14,7 @@ pub mod probes;
 pub mod rows;
 pub mod step;
 pub mod sweep;
+pub mod unfused;
 pub mod verify;
 pub mod warning;
 

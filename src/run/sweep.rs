@@ -130,32 +130,168 @@ pub fn shape(
     plan: &Plan,
     note: &mut dyn FnMut(String),
 ) -> Result<Vec<Row>> {
-    let chip = gpu.chip();
-    let (variants, left_out) = plan.which.variants(op, shape, &chip)?;
-    left_out.into_iter().for_each(&mut *note);
-    let mut runnable = Vec::new();
-    for name in variants {
-        match gpu.can_run(op.name(), op.variant(name)?) {
-            Ok(()) => runnable.push(name),
-            Err(e) => note(e.what),
+    let lineup = Lineup::new(gpu, op, shape, ceilings, plan, note)?;
+    let rows = lineup.measure(bench, &plan.options);
+    lineup.free(gpu)?;
+    rows
+}
+
+/// One shape's contestants, prepared on shared input sets and checked.
+pub struct Lineup {
+    op: &'static dyn Op,
+    shape: Shape,
+    chip: Chip,
+    sets: Vec<Arrays>,
+    /// Input sets that a cold rotation asks for; `sets` are fewer where memory is short.
+    wanted: usize,
+    workspaces: Vec<u64>,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    variant: String,
+    peer: bool,
+    predicted: Predicted,
+    checks: Vec<Check>,
+    work: Box<dyn Work>,
+}
+
+impl Lineup {
+    /// Allocates the input sets, prepares every contestant on them and checks each once. Free it with
+    /// [`Lineup::free`]; what an error leaves allocated goes with the [`Gpu`].
+    pub fn new(
+        gpu: &mut Gpu,
+        op: &'static dyn Op,
+        shape: &Shape,
+        ceilings: &Ceilings,
+        plan: &Plan,
+        note: &mut dyn FnMut(String),
+    ) -> Result<Self> {
+        let chip = gpu.chip();
+        let (variants, left_out) = plan.which.variants(op, shape, &chip)?;
+        left_out.into_iter().for_each(&mut *note);
+        let wanted = match plan.options.mode {
+            Mode::Graph => sets_for(&chip, op.cost(shape)?.bytes()),
+            Mode::Cold | Mode::Hot => 1,
+        };
+        let mut lineup = Self {
+            op,
+            shape: shape.clone(),
+            chip,
+            sets: input_sets(gpu, op, shape, wanted, plan.seed)?,
+            wanted,
+            workspaces: Vec::new(),
+            entries: Vec::new(),
+        };
+        match lineup.fill(gpu, &variants, ceilings, plan, note) {
+            Ok(()) => Ok(lineup),
+            Err(e) => {
+                lineup.free(gpu)?;
+                Err(e)
+            }
         }
     }
-    let cost = op.cost(shape)?;
-    let wanted = match plan.options.mode {
-        Mode::Graph => sets_for(&chip, cost.bytes()),
-        Mode::Cold | Mode::Hot => 1,
-    };
-    let sets = input_sets(gpu, op, shape, wanted, plan.seed)?;
-    let scratch = sets.len();
-    let result = rows(gpu, bench, op, shape, ceilings, plan, &runnable, &sets, note);
-    for set in sets {
-        set.free(gpu)?;
+
+    fn fill(
+        &mut self,
+        gpu: &mut Gpu,
+        variants: &[&'static str],
+        ceilings: &Ceilings,
+        plan: &Plan,
+        note: &mut dyn FnMut(String),
+    ) -> Result<()> {
+        let (op, shape) = (self.op, self.shape.clone());
+        for variant in variants {
+            if let Err(e) = gpu.can_run(op.name(), op.variant(variant)?) {
+                note(e.what);
+                continue;
+            }
+            let predicted = predict(op, variant, &shape, &self.chip, ceilings)?;
+            let workspace = arrays::workspace(gpu, op, variant, &shape)?;
+            self.workspaces.extend(workspace);
+            let mut prepared = Vec::new();
+            for set in &self.sets {
+                let mut at = set.bindings().clone();
+                if let Some(address) = workspace {
+                    at.set("workspace", address);
+                }
+                prepared.push(gpu.prepare(&op.launches(variant, &shape, &self.chip, &at)?)?);
+            }
+            let work = Launches { name: format!("{}/{variant}", op.name()), sets: prepared };
+            self.enter(gpu, variant.to_string(), false, predicted, Box::new(work), plan)?;
+        }
+        if plan.library && op.name() == "matmul" {
+            match CublasLt::product(gpu.device(), &shape, &self.sets) {
+                Ok(Some(work)) => {
+                    let cost = op.cost(&shape)?;
+                    let p = Calibration::default().predict(op.name(), &cost, ceilings);
+                    let predicted = Predicted { cost, floor: p.floor, ns: p.ns, low: p.low, high: p.high, kernels: 1 };
+                    self.enter(gpu, work.name().to_string(), true, predicted, Box::new(work), plan)?;
+                }
+                Ok(None) => {}
+                Err(e) => note(format!("no library row: {e}")),
+            }
+        }
+        Ok(())
     }
-    let mut rows = result?;
-    for row in &mut rows {
-        hazards(row, wanted, scratch, &chip);
+
+    fn enter(
+        &mut self,
+        gpu: &mut Gpu,
+        variant: String,
+        peer: bool,
+        predicted: Predicted,
+        work: Box<dyn Work>,
+        plan: &Plan,
+    ) -> Result<()> {
+        let checks = if plan.check { check(gpu, self.op, &self.shape, &*work, &self.sets[0])? } else { Vec::new() };
+        self.entries.push(Entry { variant, peer, predicted, checks, work });
+        Ok(())
     }
-    Ok(rows)
+
+    /// The contestants, for whoever times them in another way.
+    pub fn works(&self) -> impl Iterator<Item = (&dyn Work, &Predicted)> {
+        self.entries.iter().map(|e| (&*e.work, &e.predicted))
+    }
+
+    /// Times all of them in alternation.
+    pub fn measure(&self, bench: &mut Bench, options: &Options) -> Result<Vec<Row>> {
+        if self.entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let works: Vec<&dyn Work> = self.works().map(|(work, _)| work).collect();
+        let place = || format!("{} {}", self.op.name(), self.shape);
+        let timings = bench.measure(&works, options).map_err(|e| e.at(place()))?;
+        let first = timings[0].clone();
+        Ok(self
+            .entries
+            .iter()
+            .zip(timings)
+            .enumerate()
+            .map(|(i, (entry, timing))| {
+                let mut row = Row {
+                    op: self.op.name(),
+                    variant: entry.variant.clone(),
+                    peer: entry.peer,
+                    shape: self.shape.clone(),
+                    predicted: entry.predicted.clone(),
+                    ratio: (i > 0).then(|| measure::ratio(&timing, &first)),
+                    timing,
+                    sets: self.sets.len(),
+                    checks: entry.checks.clone(),
+                };
+                hazards(&mut row, self.wanted, self.sets.len(), &self.chip);
+                row
+            })
+            .collect())
+    }
+
+    /// Releases everything that it holds on the device.
+    pub fn free(self, gpu: &mut Gpu) -> Result<()> {
+        drop(self.entries);
+        self.workspaces.into_iter().try_for_each(|address| gpu.free(address))?;
+        self.sets.into_iter().try_for_each(|set| set.free(gpu))
+    }
 }
 
 /// Allocates input sets, as many as wanted and memory allows, at least one.
@@ -164,101 +300,16 @@ fn input_sets(gpu: &mut Gpu, op: &dyn Op, shape: &Shape, wanted: usize, seed: u6
     let (free, _) = gpu.device().memory()?;
     // A tenth stays for workspaces, graphs and the flush.
     let fits = (free / 10 * 9 / one.max(1)) as usize;
-    let count = wanted.min(fits.max(1));
-    let mut sets = Vec::with_capacity(count);
-    for i in 0..count {
-        sets.push(Arrays::new(gpu, op, shape, plan_seed(seed, i))?);
+    let mut sets = Vec::new();
+    for i in 0..wanted.min(fits.max(1)) as u64 {
+        sets.push(Arrays::new(gpu, op, shape, crate::op::mix(seed.wrapping_add(i)))?);
     }
     gpu.sync()?;
     Ok(sets)
 }
 
-fn plan_seed(seed: u64, set: usize) -> u64 {
-    crate::op::mix(seed.wrapping_add(set as u64))
-}
-
-#[allow(clippy::too_many_arguments)]
-fn rows(
-    gpu: &mut Gpu,
-    bench: &mut Bench,
-    op: &'static dyn Op,
-    shape: &Shape,
-    ceilings: &Ceilings,
-    plan: &Plan,
-    variants: &[&'static str],
-    sets: &[Arrays],
-    note: &mut dyn FnMut(String),
-) -> Result<Vec<Row>> {
-    let chip = gpu.chip();
-    let mut works: Vec<Box<dyn Work>> = Vec::new();
-    let mut heads: Vec<(String, bool, Predicted, Vec<Check>)> = Vec::new();
-    let mut workspaces = Vec::new();
-    for variant in variants {
-        let predicted = predict(op, variant, shape, &chip, ceilings)?;
-        let workspace = arrays::workspace(gpu, op, variant, shape)?;
-        workspaces.extend(workspace);
-        let mut prepared = Vec::new();
-        for set in sets {
-            let mut at = set.bindings().clone();
-            if let Some(address) = workspace {
-                at.set("workspace", address);
-            }
-            prepared.push(gpu.prepare(&op.launches(variant, shape, &chip, &at)?)?);
-        }
-        let work = Launches { name: format!("{}/{variant}", op.name()), sets: prepared };
-        let checks = check(gpu, op, shape, &work, &sets[0], plan)?;
-        heads.push((variant.to_string(), false, predicted, checks));
-        works.push(Box::new(work));
-    }
-    if plan.library && op.name() == "matmul" {
-        match CublasLt::product(gpu.device(), shape, sets) {
-            Ok(Some(work)) => {
-                let checks = check(gpu, op, shape, &work, &sets[0], plan)?;
-                let cost = op.cost(shape)?;
-                let p = Calibration::default().predict(op.name(), &cost, ceilings);
-                let predicted = Predicted { cost, floor: p.floor, ns: p.ns, low: p.low, high: p.high, kernels: 1 };
-                heads.push((work.name().to_string(), true, predicted, checks));
-                works.push(Box::new(work));
-            }
-            Ok(None) => {}
-            Err(e) => note(format!("no library row: {e}")),
-        }
-    }
-    let outcome = if works.is_empty() {
-        Ok(Vec::new())
-    } else {
-        let borrowed: Vec<&dyn Work> = works.iter().map(|w| &**w).collect();
-        bench.measure(&borrowed, &plan.options)
-    };
-    drop(works);
-    for address in workspaces {
-        gpu.free(address)?;
-    }
-    let timings = outcome.map_err(|e| e.at(format!("{} {shape}", op.name())))?;
-    let first = timings.first().cloned();
-    Ok(heads
-        .into_iter()
-        .zip(timings)
-        .enumerate()
-        .map(|(i, ((variant, peer, predicted, checks), timing))| Row {
-            op: op.name(),
-            variant,
-            peer,
-            shape: shape.clone(),
-            predicted,
-            ratio: first.as_ref().filter(|_| i > 0).map(|first| measure::ratio(&timing, first)),
-            timing,
-            sets: sets.len(),
-            checks,
-        })
-        .collect())
-}
-
 /// Runs a piece of work once on poisoned outputs and compares; a wrong kernel's time means nothing.
-fn check(gpu: &mut Gpu, op: &dyn Op, shape: &Shape, work: &dyn Work, set: &Arrays, plan: &Plan) -> Result<Vec<Check>> {
-    if !plan.check {
-        return Ok(Vec::new());
-    }
+fn check(gpu: &mut Gpu, op: &dyn Op, shape: &Shape, work: &dyn Work, set: &Arrays) -> Result<Vec<Check>> {
     set.reset(gpu)?;
     gpu.sync()?;
     work.enqueue(0, gpu.stream())?;
