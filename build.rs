@@ -31,7 +31,7 @@ mod sources;
 mod trampolines;
 
 use compile::Compiler;
-use embed::{Facts, Row};
+use embed::{Facts, Home, Row};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -55,8 +55,15 @@ fn build() -> Result<(), String> {
     for watched in ["build.rs", "build", "kernels", "src", "Cargo.toml", "toolchain/wheels.txt"] {
         println!("cargo::rerun-if-changed={watched}");
     }
-    for name in ["WORKBENCH_NVCC", "WORKBENCH_ARCHS", "WORKBENCH_REQUIRE_NVCC", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"]
-    {
+    for name in [
+        "WORKBENCH_NVCC",
+        "WORKBENCH_ARCHS",
+        "WORKBENCH_REQUIRE_NVCC",
+        "WORKBENCH_IMAGES",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "VIRTUAL_ENV",
+    ] {
         println!("cargo::rerun-if-env-changed={name}");
     }
 
@@ -80,7 +87,12 @@ fn build() -> Result<(), String> {
         commit,
         dirty,
     };
-    let table = embed::table(&rows, &facts, &kernels, &out)?;
+    let mut home = match std::env::var("WORKBENCH_IMAGES").as_deref() {
+        Ok("beside") => Home::Beside(embed::Pack::default()),
+        Ok("") | Err(_) => Home::Embedded,
+        Ok(other) => return Err(format!("WORKBENCH_IMAGES is `{other}`; it may be `beside` or unset")),
+    };
+    let table = embed::table(&rows, &facts, &mut home, &kernels, &out)?;
     std::fs::write(out.join("images.rs"), table).map_err(|e| e.to_string())
 }
 

@@ -1,6 +1,7 @@
 //! Writes the Rust table of images that `src/launch/image.rs` includes.
 
 use crate::compile::Built;
+use crate::hash::Hash;
 use crate::sources::{Header, Unit};
 use std::fmt::Write;
 use std::path::Path;
@@ -23,8 +24,38 @@ pub struct Facts {
     pub dirty: bool,
 }
 
-/// The generated file's text; outputs are copied to `out` so that emptying the kept outputs breaks no build.
-pub fn table(rows: &[Row], facts: &Facts, kernels: &Path, out: &Path) -> Result<String, String> {
+/// Where machine code goes.
+pub enum Home {
+    /// Into every program.
+    Embedded,
+    /// Into one file that lies beside the programs of a bundle, which would each carry the same copy.
+    Beside(Pack),
+}
+
+/// The file that lies beside: a key, then each image on a 16-byte boundary.
+#[derive(Default)]
+pub struct Pack {
+    bytes: Vec<u8>,
+    key: Hash,
+}
+
+impl Pack {
+    /// Bytes of the key at the head of the file.
+    const HEAD: usize = 32;
+
+    fn add(&mut self, image: &[u8]) -> (usize, usize) {
+        self.key = std::mem::take(&mut self.key).field(image);
+        self.bytes.resize(self.bytes.len().next_multiple_of(16), 0);
+        self.bytes.extend_from_slice(image);
+        (Self::HEAD + self.bytes.len() - image.len(), image.len())
+    }
+    fn file(&self) -> Vec<u8> {
+        [self.key.hex().as_bytes(), &self.bytes].concat()
+    }
+}
+
+/// The generated file's text; what it includes lies in `out`.
+pub fn table(rows: &[Row], facts: &Facts, home: &mut Home, kernels: &Path, out: &Path) -> Result<String, String> {
     let mut text = String::new();
     let mut archs: Vec<&str> = Vec::new();
     for row in rows {
@@ -56,14 +87,11 @@ pub fn table(rows: &[Row], facts: &Facts, kernels: &Path, out: &Path) -> Result<
             );
         }
         let _ = writeln!(text, "],");
-        let stem = name.replace('/', "_");
-        match row.built.as_ref().and_then(|b| b.fatbin.as_ref()) {
-            Some(f) => {
-                let copy = keep(f, &out.join(format!("{stem}.fatbin")))?;
-                let _ = writeln!(text, "fatbin: Some(include_bytes!({copy:?})),");
-            }
-            None => text.push_str("fatbin: None,\n"),
-        }
+        let code = match row.built.as_ref().and_then(|b| b.fatbin.as_ref()) {
+            Some(file) => Some(place(file, &out.join(format!("{}.fatbin", name.replace('/', "_"))), home)?),
+            None => None,
+        };
+        let _ = writeln!(text, "code: {},", code.map_or("None".into(), |c| format!("Some({c})")));
         let _ = writeln!(text, "resources: &[");
         for r in row.built.iter().flat_map(|b| &b.notes.resources) {
             let _ = writeln!(
@@ -75,11 +103,30 @@ pub fn table(rows: &[Row], facts: &Facts, kernels: &Path, out: &Path) -> Result<
         let _ = writeln!(text, "] }},");
     }
     text.push_str("];\n");
+    let key = match home {
+        Home::Embedded => None,
+        Home::Beside(pack) => {
+            std::fs::write(out.join("workbench.images"), pack.file()).map_err(|e| e.to_string())?;
+            Some(pack.key.hex())
+        }
+    };
+    let _ = writeln!(text, "/// Key of the file that lies beside the program, where the images are not in it.");
+    let _ = writeln!(text, "const BESIDE: Option<&str> = {key:?};");
     Ok(text)
 }
 
-/// Copies a file and returns the copy's path.
-fn keep(from: &Path, to: &Path) -> Result<std::path::PathBuf, String> {
-    std::fs::copy(from, to).map_err(|e| format!("cannot copy {}: {e}", from.display()))?;
-    Ok(to.to_path_buf())
+/// The expression for an image's machine code, which is copied so that emptying the kept outputs breaks no build.
+fn place(from: &Path, copy: &Path, home: &mut Home) -> Result<String, String> {
+    let bytes = std::fs::read(from).map_err(|e| format!("cannot read {}: {e}", from.display()))?;
+    Ok(match home {
+        Home::Embedded => {
+            std::fs::write(copy, bytes).map_err(|e| format!("cannot write {}: {e}", copy.display()))?;
+            // The driver reads 8-byte fields in it; `include_bytes!` alone promises no alignment.
+            format!("Code::Embedded({{ static A: &Aligned<[u8]> = &Aligned(*include_bytes!({copy:?})); &A.0 }})")
+        }
+        Home::Beside(pack) => {
+            let (offset, len) = pack.add(&bytes);
+            format!("Code::Beside {{ offset: {offset}, len: {len} }}")
+        }
+    })
 }

@@ -4,9 +4,15 @@
 #[derive(Clone)]
 pub struct Hash(u128);
 
+impl Default for Hash {
+    fn default() -> Self {
+        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+}
+
 impl Hash {
     pub fn new() -> Self {
-        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+        Self::default()
     }
     /// Adds one field; its length goes in too, so that `ab`,`c` and `a`,`bc` differ.
     pub fn field(mut self, bytes: impl AsRef<[u8]>) -> Self {

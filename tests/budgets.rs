@@ -230,7 +230,7 @@ fn launches_fit_the_chips_they_are_made_for() {
 fn sass(toolkit: &toolchain::Toolkit, image: &Image) -> BTreeMap<String, String> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("image.fatbin");
-    std::fs::write(&file, image.fatbin.unwrap()).unwrap();
+    std::fs::write(&file, image.fatbin().unwrap().unwrap()).unwrap();
     let arch = image.resources.iter().map(|r| r.arch).rfind(|a| a.starts_with("sm_90")).unwrap();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path =

@@ -108,7 +108,7 @@ fn to_json(groups: &[Group]) -> Value {
         let archs: Vec<&str> = v.archs.iter().map(|a| a.name()).collect();
         json!({
             "variant": v.name, "image": image.name, "file": image.file, "about": v.about, "archs": archs,
-            "emulated": v.emulated, "hash": image.hash, "fatbin_bytes": image.fatbin.map(<[u8]>::len),
+            "emulated": v.emulated, "hash": image.hash, "compiled": image.compiled(),
             "resources": image.resources,
         })
     };
@@ -116,7 +116,9 @@ fn to_json(groups: &[Group]) -> Value {
         .iter()
         .map(|g| {
             let dims: Vec<Value> = kernels::op(g.op)
-                .map(|op| op.dims().iter().map(|d| json!({"key": d.key, "default": d.default, "about": d.about})).collect())
+                .map(|op| {
+                    op.dims().iter().map(|d| json!({"key": d.key, "default": d.default, "about": d.about})).collect()
+                })
                 .unwrap_or_default();
             let variants: Vec<Value> = g.variants.iter().map(|v| variant(g, v)).collect();
             json!({"op": g.op, "about": g.about, "dims": dims, "variants": variants})

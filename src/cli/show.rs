@@ -88,7 +88,7 @@ fn ptx(image: &Image) -> Result<String> {
     if image.is_ptx {
         return Ok(image.source.to_string());
     }
-    image.ptx().ok_or_else(|| not_compiled(image))
+    image.ptx()?.ok_or_else(|| not_compiled(image))
 }
 
 fn resources(image: &Image, args: &Args) -> Result<String> {
@@ -118,7 +118,7 @@ fn resources(image: &Image, args: &Args) -> Result<String> {
 }
 
 fn sass(image: &Image, arch: Option<&str>, kernel: Option<&str>) -> Result<String> {
-    let fatbin = image.fatbin.ok_or_else(|| not_compiled(image))?;
+    let fatbin = image.fatbin()?.ok_or_else(|| not_compiled(image))?;
     let toolkit = toolchain::find("cuobjdump", Path::new(".")).map_err(Error::usage)?.ok_or_else(|| {
         Error::usage("there is no cuobjdump, which reads machine code").try_next("cargo xtask toolchain")
     })?;

@@ -148,7 +148,7 @@ impl Modules {
                 _device: self.device.clone(),
             })
         };
-        if let Some(fatbin) = image.fatbin {
+        if let Some(fatbin) = image.fatbin()? {
             match load_data(fatbin) {
                 (CUresult::CUDA_SUCCESS, raw, _) => return done(raw, Origin::Embedded),
                 // Nothing in it for this GPU, or PTX newer than the driver: compile the source instead.

@@ -1,11 +1,14 @@
 //! `cargo xtask bundle`: one folder that runs on a GPU machine without Rust.
 
-use crate::{Result, cargo, executables};
+use crate::{Result, build, cargo, toolchain};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// More than this does not travel well; past it the bundle is refused.
 const LIMIT: u64 = 60 << 20;
+
+/// The file that `WORKBENCH_IMAGES=beside` makes of the kernels.
+const IMAGES: &str = "workbench.images";
 
 const README: &str = "\
 # workbench, ready to run
@@ -20,32 +23,29 @@ the usual folders and the library path.
     ./benches/softmax_fusion --bench  a benchmark; the others are started likewise
     ./tests/NAME                      a test program; --list says what is in it
 
+`workbench.images` has the kernels of all these programs and stays beside `workbench`.
 `libcupti_inject.so` traces a foreign process (`./workbench trace -- CMD`) and is found beside the program.
 `peers/` has the scripts that measure other libraries into the same format.
 ";
 
 pub fn run(project: &Path, out: &Path) -> Result<()> {
+    toolchain::install(project)?;
     let part = out.with_extension("part");
     let _ = std::fs::remove_dir_all(&part);
     make(&part)?;
-    let mut release = cargo(project);
-    let built = executables(release.args(["build", "--release", "--package", "workbench", "--bins"]))?;
-    for (name, _, file) in built.iter().filter(|(_, kind, _)| kind == "bin") {
+    let built = build(bundled(project).args(["build", "--release", "--package", "workbench", "--bins"]))?;
+    let images = built.out_dirs.iter().map(|dir| dir.join(IMAGES)).find(|f| f.is_file());
+    copy(&images.ok_or("build.rs wrote no images file: is nvcc there?")?, &part.join(IMAGES))?;
+    for (name, _, file) in built.executables.iter().filter(|(_, kind, _)| kind == "bin") {
         place(file, &part.join(name))?;
     }
-    let mut tests = cargo(project);
-    for (name, _, file) in
-        executables(tests.args(["test", "--release", "--package", "workbench", "--tests", "--no-run"]))?
-            .iter()
-            .filter(|(name, kind, _)| kind == "test" && name.starts_with("gpu"))
-    {
+    // Tests that need no GPU have been run where the bundle was made.
+    let tests = build(bundled(project).args(["test", "--release", "--package", "workbench", "--tests", "--no-run"]))?;
+    for (name, _, file) in tests.executables.iter().filter(|(n, kind, _)| kind == "test" && n.starts_with("gpu")) {
         place(file, &part.join("tests").join(name))?;
     }
-    let mut benches = cargo(project);
-    for (name, _, file) in executables(benches.args(["bench", "--package", "workbench", "--benches", "--no-run"]))?
-        .iter()
-        .filter(|(_, kind, _)| kind == "bench")
-    {
+    let benches = build(bundled(project).args(["bench", "--package", "workbench", "--benches", "--no-run"]))?;
+    for (name, _, file) in benches.executables.iter().filter(|(_, kind, _)| kind == "bench") {
         place(file, &part.join("benches").join(name))?;
     }
     crate::run(cargo(project).args(["build", "--release", "--package", "cupti-inject"]))?;
@@ -63,6 +63,13 @@ pub fn run(project: &Path, out: &Path) -> Result<()> {
     std::fs::rename(&part, out).map_err(|e| format!("cannot make {}: {e}", out.display()))?;
     println!("bundle: {}", out.display());
     Ok(())
+}
+
+/// Cargo for programs that share one images file instead of carrying a copy each.
+fn bundled(project: &Path) -> Command {
+    let mut command = cargo(project);
+    command.env("WORKBENCH_IMAGES", "beside").env("WORKBENCH_REQUIRE_NVCC", "1");
+    command
 }
 
 /// Copies an executable and takes its symbols out.

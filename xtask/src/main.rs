@@ -95,25 +95,32 @@ fn text(command: &Command) -> String {
     std::iter::once(program).chain(args).collect::<Vec<_>>().join(" ")
 }
 
-/// Executables that cargo built, by target name and kind (`bin`, `test`, `bench`), from its JSON messages.
-fn executables(command: &mut Command) -> Result<Vec<(String, String, PathBuf)>> {
+/// What a cargo run built, from its JSON messages.
+struct Built {
+    /// Target name, kind (`bin`, `test`, `bench`) and file.
+    executables: Vec<(String, String, PathBuf)>,
+    /// Output folders of build scripts.
+    out_dirs: Vec<PathBuf>,
+}
+
+/// Runs a building cargo command.
+fn build(command: &mut Command) -> Result<Built> {
     command.arg("--message-format=json-render-diagnostics").stderr(std::process::Stdio::inherit());
     let text = text(command);
     let output = command.output().map_err(|e| format!("cannot run `{text}`: {e}"))?;
     if !output.status.success() {
         return Err(format!("`{text}` failed: {}", output.status));
     }
-    let mut found = Vec::new();
+    let mut built = Built { executables: Vec::new(), out_dirs: Vec::new() };
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
-        let (Some(file), Some(name), Some(kind)) =
-            (message["executable"].as_str(), message["target"]["name"].as_str(), message["target"]["kind"][0].as_str())
-        else {
-            continue;
-        };
-        found.push((name.to_string(), kind.to_string(), PathBuf::from(file)));
+        let (target, file) = (&message["target"], message["executable"].as_str());
+        if let (Some(file), Some(name), Some(kind)) = (file, target["name"].as_str(), target["kind"][0].as_str()) {
+            built.executables.push((name.to_string(), kind.to_string(), PathBuf::from(file)));
+        }
+        built.out_dirs.extend(message["out_dir"].as_str().map(PathBuf::from));
     }
-    Ok(found)
+    Ok(built)
 }
 
 /// Writes the resource snapshot by running its own test in writing mode.

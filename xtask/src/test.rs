@@ -1,6 +1,6 @@
 //! `cargo xtask test`: all that can be tested without a GPU, cheapest first, with what each phase took.
 
-use crate::{Result, cargo, emulate, executables, run as shell, toolchain};
+use crate::{Result, build, cargo, emulate, run as shell, toolchain};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -38,9 +38,12 @@ pub fn run(project: &Path) -> Result<()> {
 /// Runs the emulated test once more on the instrumented libraries. The sanitizer's runtime must be the first library
 /// of the process, and cargo must not run under it, hence the test executable by its path.
 fn sanitized(project: &Path) -> Result<()> {
-    let built = executables(cargo(project).args(["test", "--test", "emulated", "--no-run"]).envs(STRICT))?;
-    let (_, _, test) =
-        built.iter().find(|(name, _, _)| name == "emulated").ok_or("cargo built no test named `emulated`")?;
+    let built = build(cargo(project).args(["test", "--test", "emulated", "--no-run"]).envs(STRICT))?;
+    let (_, _, test) = built
+        .executables
+        .iter()
+        .find(|(name, _, _)| name == "emulated")
+        .ok_or("cargo built no test named `emulated`")?;
     let output = Command::new(emulate::compiler()).arg("-print-file-name=libasan.so").output();
     let runtime = output.map_err(|e| format!("cannot ask {} for libasan: {e}", emulate::compiler()))?;
     let runtime = String::from_utf8_lossy(&runtime.stdout).trim().to_string();

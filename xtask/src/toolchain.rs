@@ -27,6 +27,8 @@ pub fn install(project: &Path) -> Result<()> {
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-warn-script-location"]);
     pip.args(["--require-hashes", "--no-deps", "--only-binary", ":all:", "--upgrade", "--target"]);
+    // As root, pip would advise a virtual environment, which a private folder is already.
+    pip.env("PIP_ROOT_USER_ACTION", "ignore");
     run(pip.arg(&folder).arg("-r").arg(&list).stdin(Stdio::null()))
         .map_err(|e| format!("{e}\nif the wheels cannot be had, install a CUDA 13 toolkit and set CUDA_HOME"))?;
     std::fs::write(&stamp, key).map_err(|e| format!("cannot write {}: {e}", stamp.display()))?;
