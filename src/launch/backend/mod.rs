@@ -57,7 +57,7 @@ pub fn all(device: &Device, modules: &Modules, kernel: Kernel, note: &mut dyn Fn
 
 /// The image's machine code, for the backends that load it themselves.
 fn fatbin() -> Result<&'static [u8]> {
-    image::find(IMAGE).and_then(|i| i.fatbin).ok_or_else(|| {
+    image::find(IMAGE).map_or(Ok(None), |i| i.fatbin())?.ok_or_else(|| {
         Error::usage(format!("{IMAGE} was not compiled into this program"))
             .try_next("`cargo xtask toolchain`, then build")
     })
