@@ -71,46 +71,50 @@ template <class T, int GPC, bool ASYM> WB_DEVICE void gemv_bulk(const GemvArgs<T
     const u32 g = lane >> 2, c = lane & 3;
     // Columns beyond m read a real one: their products are never stored.
     const u8* xs = x_at + (g < a.m ? g : a.m - 1) * x_stride(a.chunks) + c * 16 + warp * (kChunk * 2);
-    const u32 meta = a.groups == 1 ? 0 : warp * GPC;
-    const u8* stage = shared;
+    const float* own_sums = sums + warp * (Chains<GPC>::n * kMaxM) + 2 * c;
+    const u32 meta = (a.groups == 1 ? 0 : warp * GPC) * 8 + g;
+    // Places in stage 0; a stage on, they are stage_bytes on.
+    const u8* weights_at = shared + warp * kChunkBytes + lane * 16;
+    const u8* scale_at = shared + scales_at + meta * 4;
+    const u8* zero_at = shared + zeros_at + meta;
+    u32 offset = 0;
     Finish<T> finish;
     finish.start(red, warps);
-    finish.prefetch(a, now.tile);
-    float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (u32 i = 0; i < total; i++) {
-        mbar_wait(full + slot, phase);
-        if (now.step * warps + warp < a.chunks) {
-            const u8* from = stage + warp * kChunkBytes + lane * 16;
-            const Vec16 w[2] = {ld16(from), ld16(from + 512)};
-            u32 scale[GPC], zero[GPC];
+    for (u32 item = blockIdx.x; item < now.up; item += gridDim.x) {
+        for (u32 part = 0; part < now.parts; part++) {
+            const u32 tile = item + part * now.up;
+            finish.prefetch(a, tile);
+            float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            const u8* x = xs;
+            const float* x_sums = own_sums;
+            for (u32 chunk = warp; chunk < now.steps * warps; chunk += warps) {
+                mbar_wait(full + slot, phase);
+                if (chunk < a.chunks) {
+                    const Vec16 w[2] = {ld16(weights_at + offset), ld16(weights_at + offset + 512)};
+                    u32 scale[GPC], zero[GPC];
 #pragma unroll
-            for (int j = 0; j < GPC; j++) {
-                scale[j] = reinterpret_cast<const u32*>(stage + scales_at)[(meta + j) * 8 + g];
-                zero[j] = ASYM ? (stage + zeros_at)[(meta + j) * 8 + g] : 0;
+                    for (int j = 0; j < GPC; j++) {
+                        scale[j] = *reinterpret_cast<const u32*>(scale_at + offset + j * 32);
+                        zero[j] = ASYM ? (zero_at + offset)[j * 8] : 0;
+                    }
+                    chunk_product<T, GPC, ASYM>(acc, w, scale, zero, x, x_sums);
+                }
+                x += warps * (kChunk * 2);
+                x_sums += warps * (Chains<GPC>::n * kMaxM);
+                // All lanes have read the slot before it is asked for again.
+                __syncwarp();
+                if (lane == 0) mbar_arrive(empty + slot);
+                offset += stage_bytes;
+                if (++slot == depth) slot = 0, phase ^= 1, offset = 0;
             }
-            const u32 first = now.step * warps;
-            chunk_product<T, GPC, ASYM>(acc, w, scale, zero, xs + first * (kChunk * 2),
-                                        sums + (first + warp) * (Chains<GPC>::n * kMaxM) + 2 * c);
-        }
-        // All lanes have read the slot before it is asked for again.
-        __syncwarp();
-        if (lane == 0) mbar_arrive(empty + slot);
-        stage += stage_bytes;
-        if (++slot == depth) slot = 0, phase ^= 1, stage = shared;
-        if (now.last()) {
-            finish.tile(a, acc, now.tile, now.part, now.item);
-            acc[0] = acc[1] = acc[2] = acc[3] = 0.0f;
-            now.next();
-            if (i + 1 < total) finish.prefetch(a, now.tile);
-        } else {
-            now.step++;
+            finish.tile(a, acc, tile, part, item);
         }
     }
 #endif
 }
 
 #define ENTRY(NAME, T, GPC, ASYM)                                                                                      \
-    WB_KERNEL void __launch_bounds__(288, 3)                                                                                         \
+    WB_KERNEL void __launch_bounds__(288, GPC == 4 ? 2 : 3)                                                                             \
         NAME(const u8* qweight, const u32* scales, const u8* zeros, const T* x, const T* norm, const T* residual,      \
              void* out, u32 m, u32 n, u32 k, u32 chunks, u32 groups, u32 zero_groups, i32 pre, i32 post, i32 out_f32,  \
              float eps, u32 depth) {                                                                                   \
