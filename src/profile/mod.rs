@@ -8,6 +8,7 @@ pub mod gaps;
 pub mod import;
 pub mod ledger;
 pub mod native;
+pub mod probe;
 pub mod session;
 pub mod steps;
 pub mod trace;
