@@ -47,6 +47,11 @@ pub struct Captured {
     pub late_buffers: usize,
 }
 
+/// The CUPTI that a session would use, as `13.0 (130001)`; None where there is none.
+pub fn cupti_version() -> Option<String> {
+    cupti_sys::load().ok().map(|lib| format!("{} ({})", lib.version, lib.api_version))
+}
+
 /// Sets what has to be set before CUDA is initialised (latency stamps). Call it first thing, where `options.latency` is on.
 pub fn prepare(options: &Options) -> Result<()> {
     cupti_collect::prepare(options).map(drop).map_err(error)

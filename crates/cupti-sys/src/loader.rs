@@ -31,11 +31,13 @@ pub struct Attempt {
 #[derive(Clone, Debug)]
 pub struct LoadError {
     pub tried: Vec<Attempt>,
+    /// Folders that were looked through and had none.
+    pub folders: Vec<PathBuf>,
 }
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no libcupti was found")?;
+        write!(f, "no libcupti was found in {} folders, nor by the dynamic linker", self.folders.len())?;
         // A place that does not exist is no news; one that failed otherwise is.
         for a in self.tried.iter().filter(|a| a.path.exists()) {
             write!(f, "; {}: {}", a.path.display(), a.reason)?;
@@ -60,7 +62,7 @@ fn open_first() -> Result<Library, LoadError> {
             Err(reason) => tried.push(Attempt { path, reason }),
         }
     }
-    Err(LoadError { tried })
+    Err(LoadError { tried, folders: folders() })
 }
 
 fn open(path: &Path) -> Result<Library, String> {
@@ -88,10 +90,13 @@ fn reason(e: libloading::Error) -> String {
     e.source().map_or_else(|| e.to_string(), ToString::to_string)
 }
 
+fn var(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
+}
+
 /// Every file that [`load`] tries, in order. The last ones are bare names for the dynamic linker's own path.
 pub fn search_path() -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(explicit) = var("WORKBENCH_CUPTI") {
         match explicit.is_dir() {
             true => found.extend(in_folder(&explicit)),
@@ -101,6 +106,15 @@ pub fn search_path() -> Vec<PathBuf> {
     found.extend(loaded());
     // What `workbench trace` found for itself; the traced program's own copy, if it has loaded one, comes first.
     found.extend(var("WORKBENCH_CUPTI_HINT"));
+    found.extend(folders().iter().flat_map(|f| in_folder(f)));
+    found.extend(["libcupti.so.13", "libcupti.so.12", "libcupti.so"].map(PathBuf::from));
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|p| seen.insert(p.clone()));
+    found
+}
+
+/// The folders that may hold libcupti, most explicit first; whether they exist is not asked.
+fn folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for root in ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(|v| var(v)) {
         folders.extend(["extras/CUPTI/lib64", "lib64", "lib"].map(|f| root.join(f)));
@@ -122,11 +136,7 @@ pub fn search_path() -> Vec<PathBuf> {
     folders.extend(wheels(Path::new("/usr/local/lib"), "site-packages"));
     folders.extend(wheels(Path::new("/usr/lib"), "dist-packages"));
     folders.extend(var("HOME").iter().flat_map(|h| wheels(&h.join(".local/lib"), "site-packages")));
-    found.extend(folders.iter().flat_map(|f| in_folder(f)));
-    found.extend(["libcupti.so.13", "libcupti.so.12", "libcupti.so"].map(PathBuf::from));
-    let mut seen = std::collections::HashSet::new();
-    found.retain(|p| seen.insert(p.clone()));
-    found
+    folders
 }
 
 /// The copies of libcupti that this process has mapped already.
@@ -204,7 +214,8 @@ mod tests {
         std::fs::write(&file, "not an ELF file").unwrap();
         let reason = open(&file).err().unwrap();
         std::fs::remove_file(&file).unwrap();
-        let error = LoadError { tried: vec![Attempt { path: "/".into(), reason: reason.clone() }] };
+        let tried = vec![Attempt { path: "/".into(), reason: reason.clone() }];
+        let error = LoadError { tried, folders: vec![] };
         assert!(!reason.is_empty() && error.to_string().contains(&reason));
     }
 

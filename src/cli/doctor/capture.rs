@@ -23,9 +23,9 @@ fn cupti(device: Option<&Device>) -> Check {
     let lib = match cupti_sys::load() {
         Ok(lib) => lib,
         Err(e) => {
-            let places = e.tried.len();
+            let folders: Vec<_> = e.folders.iter().map(|f| f.display().to_string()).collect();
             let problem = cupti_collect::Problem::from(e);
-            return Check::fail("cupti", format!("{problem} ({places} places were tried)"), problem.fix());
+            return Check::fail("cupti", format!("{problem} (folders: {})", folders.join(", ")), problem.fix());
         }
     };
     let found = format!("{} ({}) at {}", lib.version, lib.api_version, lib.path.display());

@@ -17,7 +17,8 @@ pub fn checks(gpu: u32) -> (Vec<Check>, Option<Device>) {
             Some(device)
         }
         Err(e) => {
-            checks.push(Check::error("driver", &e));
+            let fix = "install NVIDIA driver 580 or newer, and see that `nvidia-smi` lists the card (in a container: --gpus all)";
+            checks.push(Check::fail("driver", e.what, fix));
             None
         }
     };
