@@ -94,7 +94,7 @@ impl Probe {
 
 /// Runs the probe on an open device.
 pub fn run(device: &Device) -> Result<Probe> {
-    let kernel = Kernel::load()?;
+    let kernel = Spin::load()?;
     let stream = Stream::new(device)?;
     // The first launch pays for loading; it is nobody's measurement.
     kernel.launch(&stream, 0)?;
@@ -126,7 +126,7 @@ pub fn run(device: &Device) -> Result<Probe> {
     let trace = &captured.recording.trace;
     let ours = |o: &&Operation| {
         // The empty kernels of `launch_ns` come after the window; a kernel without times is counted, and found wanting.
-        o.work == Work::Kernel && trace.names.text(o.name) == "workbench_probe" && (o.start == 0 || o.start < t1)
+        o.work == Work::Kernel && trace.names.text(o.name) == Spin::NAME && (o.start == 0 || o.start < t1)
     };
     let kernels: Vec<&Operation> = trace.operations.iter().filter(ours).collect();
     let count = |test: &dyn Fn(&Operation) -> bool| kernels.iter().filter(|o| test(o)).count();
@@ -153,7 +153,7 @@ pub fn run(device: &Device) -> Result<Probe> {
 }
 
 /// Median of five rounds of back-to-back launches of the kernel that does nothing.
-fn launch_ns(kernel: &Kernel, stream: &Stream) -> Result<f64> {
+fn launch_ns(kernel: &Spin, stream: &Stream) -> Result<f64> {
     let mut rounds = Vec::new();
     for _ in 0..5 {
         let began = Instant::now();
@@ -165,14 +165,19 @@ fn launch_ns(kernel: &Kernel, stream: &Stream) -> Result<f64> {
     Ok(rounds[2])
 }
 
-/// The probe's kernel, loaded by the driver's own assembler.
-struct Kernel {
+/// A kernel of one thread that spins for as many cycles as it is told; loaded by the driver's own assembler.
+pub struct Spin {
     module: sys::CUmodule,
     function: sys::CUfunction,
 }
 
-impl Kernel {
-    fn load() -> Result<Self> {
+impl Spin {
+    /// Its PTX, NUL-terminated.
+    pub const PTX: &'static str = PTX;
+    pub const NAME: &'static str = "workbench_probe";
+
+    /// Loads it into the current context.
+    pub fn load() -> Result<Self> {
         let mut kernel = Self { module: std::ptr::null_mut(), function: std::ptr::null_mut() };
         // SAFETY: NUL-terminated PTX and name; valid out pointers.
         unsafe {
@@ -186,7 +191,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    fn launch(&self, stream: &Stream, mut cycles: u64) -> Result<()> {
+    pub fn launch(&self, stream: &Stream, mut cycles: u64) -> Result<()> {
         let mut args = [(&raw mut cycles).cast::<c_void>()];
         // SAFETY: a live function of one 64-bit argument, which the driver copies before it returns.
         let status = unsafe {
@@ -208,7 +213,7 @@ impl Kernel {
     }
 }
 
-impl Drop for Kernel {
+impl Drop for Spin {
     fn drop(&mut self) {
         if !self.module.is_null() {
             // SAFETY: loaded in `load`; every launch has been synchronised.
