@@ -64,7 +64,7 @@ fn a_program_that_returns() {
     assert!(r.trace.calls.iter().all(|c| r.trace.names.text(c.name) != "cuDeviceGetAttribute"), "our own calls");
     assert!(r.trace.defects.is_empty(), "{:?}", r.trace.defects);
     let report = text(&output.stderr);
-    assert!(report.contains("residual 0 ns") && report.contains("kernel bar"), "{report}");
+    assert!(report.contains("residual 0 ns") && report.contains("Why the device idled"), "{report}");
 }
 
 /// What leaves no time for exit handlers still leaves what was flushed.

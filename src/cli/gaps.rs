@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::profile::defects::{self, Audit, severity};
 use crate::profile::export::perfetto;
 use crate::profile::gaps::{GapReport, Source};
-use crate::profile::import;
+use crate::profile::import::{self, Loaded};
 use crate::profile::ledger::{Accountant, Detail, Floors, LineKind, Options};
 use crate::profile::steps::{self, Selector, Steps, Window};
 use crate::profile::trace::Trace;
@@ -44,6 +44,23 @@ pub struct Args {
     graph_floor: Option<i64>,
 }
 
+impl Args {
+    /// What `workbench trace` uses: everything, with steps found as told.
+    pub(super) fn plain(step: Selector, top: usize) -> Self {
+        Self {
+            files: Vec::new(),
+            step,
+            device: None,
+            top,
+            ncu: None,
+            perfetto: None,
+            timeline: false,
+            stream_floor: None,
+            graph_floor: None,
+        }
+    }
+}
+
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     if args.perfetto.is_some() && args.files.len() > 1 {
         return Err(Error::usage("--perfetto takes one trace").try_next("give each trace its own call"));
@@ -78,7 +95,11 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
 
 /// The reports of one file, one for each device that has work.
 fn one(file: &Path, args: &Args) -> Result<Vec<GapReport>> {
-    let loaded = import::load(file)?;
+    account(file, &import::load(file)?, args)
+}
+
+/// The reports of a capture that has been read, or just been made.
+pub(super) fn account(file: &Path, loaded: &Loaded, args: &Args) -> Result<Vec<GapReport>> {
     let trace = &loaded.trace;
     let audit = defects::audit(trace);
     let mut devices: Vec<u32> = trace.operations.iter().map(|o| o.device).collect();
@@ -300,7 +321,7 @@ fn summary(r: &GapReport) -> Vec<String> {
         name = "unnamed".into();
     }
     let mut out = vec![
-        format!("{} ({}), device {} {name}, recorded", r.file, r.format, l.device),
+        format!("{} ({}), device {} {name}, {}", r.file, r.format, l.device, r.provenance),
         format!(
             "window {} µs, {} operations, busy {} µs ({}), residual {} ns; clock {} ns",
             us(l.window_ns),
@@ -332,7 +353,7 @@ fn summary(r: &GapReport) -> Vec<String> {
     out
 }
 
-fn terminal(r: &GapReport, top: usize) -> String {
+pub(super) fn terminal(r: &GapReport, top: usize) -> String {
     let mut text = summary(r).join("\n") + "\n";
     for sheet in sheets(r, top) {
         text += "\n";

@@ -153,7 +153,7 @@ fn toolchain() -> Check {
 /// Whether each variant's image has machine code for the device, or PTX that the driver can compile.
 fn images(device: Option<&Device>) -> Check {
     let ops = kernels::OPS.len();
-    let built = IMAGES.iter().filter(|i| i.fatbin.is_some()).count();
+    let built = IMAGES.iter().filter(|i| i.compiled()).count();
     let all = format!("{} variants of {ops} ops, {built} with a compiled image", IMAGES.len());
     let Some(device) = device else { return Check::ok("images", all) };
     let sm = device.info().chip.sm;
