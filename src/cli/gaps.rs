@@ -8,7 +8,7 @@ use crate::profile::export::perfetto;
 use crate::profile::gaps::{GapReport, Source};
 use crate::profile::import::{self, Loaded};
 use crate::profile::ledger::{Accountant, Detail, Floors, LineKind, Options};
-use crate::profile::steps::{self, Selector, Steps, Window};
+use crate::profile::steps::{self, Selector, Steps};
 use crate::profile::trace::Trace;
 use crate::units::Provenance;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ pub(super) fn account(file: &Path, loaded: &Loaded, args: &Args) -> Result<Vec<G
             continue;
         };
         let steps = match (&args.step, loaded.windows.as_slice()) {
-            (Selector::Auto, windows) if !windows.is_empty() => marked(windows),
+            (Selector::Auto, windows) if !windows.is_empty() => Steps::marked(trace, &accountant, windows),
             (how, _) => steps::find(trace, &accountant, how)?,
         };
         let source = Source { file: &file.display().to_string(), trace, audit: &audit, accountant: &accountant };
@@ -166,17 +166,6 @@ fn options(trace: &Trace, audit: &Audit, device: u32, args: &Args) -> Options {
         clock_ns: Some(trace.resolution_ns.max(audit.clock_error_ns)),
         ..Options::default()
     }
-}
-
-/// The steps that the recording program marked itself.
-fn marked(windows: &[(String, i64, i64)]) -> Steps {
-    let window = |(name, start, end): &(String, i64, i64)| Window {
-        name: name.clone(),
-        start: *start,
-        end: *end,
-        open: false,
-    };
-    Steps { how: "windows that the program marked".into(), windows: windows.iter().map(window).collect(), ..Steps::default() }
 }
 
 fn sheets(r: &GapReport, top: usize) -> Vec<Sheet> {

@@ -35,6 +35,28 @@ pub fn account(trace: &Trace, device: u32, t0: i64, t1: i64, options: &Options) 
 }
 
 impl Ledger {
+    /// A ledger of lines that were recorded elsewhere, for comparing; it has no segments.
+    pub fn of_lines(window_ns: i64, lines: Vec<Line>) -> Self {
+        let sum: i64 = lines.iter().map(|l| l.ns).sum();
+        let busy = lines.iter().filter(|l| l.kind.is_busy());
+        Self {
+            device: 0,
+            t0: 0,
+            t1: window_ns,
+            window_ns,
+            residual_ns: window_ns - sum,
+            operations: busy.clone().map(|l| l.count).sum(),
+            busy_ns: busy.map(|l| l.ns).sum(),
+            duration_ns: lines.iter().map(|l| l.duration_ns).sum(),
+            clock_ns: 1,
+            floors: Floors::default(),
+            lines,
+            notes: Vec::new(),
+            segments: Vec::new(),
+            pieces: Vec::new(),
+        }
+    }
+
     /// Checks the identity: the lines sum to the window, busy lines to the union, segments tile the window.
     pub fn verify(&self) -> Result<()> {
         let fail = |what: String| {

@@ -86,6 +86,43 @@ pub struct Steps {
     pub operations: (usize, usize),
 }
 
+impl Steps {
+    /// Windows (name, start, end) that the recording program marked itself.
+    pub fn marked(trace: &Trace, a: &Accountant<'_>, windows: &[(String, i64, i64)]) -> Self {
+        let window = |(name, start, end): &(String, i64, i64)| Window {
+            name: name.clone(),
+            start: *start,
+            end: *end,
+            open: false,
+        };
+        Self::of(trace, a, "windows that the program marked".into(), windows.iter().map(window).collect())
+    }
+
+    /// Windows with what their operations say of their likeness.
+    fn of(trace: &Trace, a: &Accountant<'_>, how: String, windows: Vec<Window>) -> Self {
+        let order = a.in_order();
+        let from = |t: i64| order.partition_point(|&i| trace.operations[i as usize].start < t);
+        let whole = windows.iter().any(|w| !w.open);
+        let mut sequences: FastMap<u64, usize> = FastMap::default();
+        let (mut fewest, mut most) = (usize::MAX, 0);
+        for w in windows.iter().filter(|w| !(whole && w.open)) {
+            // The last operation of the capture may start where an open window ends.
+            let end = if w.open { order.len() } else { from(w.end) };
+            let inside = &order[from(w.start).min(end)..end];
+            (fewest, most) = (fewest.min(inside.len()), most.max(inside.len()));
+            let hash = inside.iter().fold(0u64, |h, &i| {
+                let name = u64::from(trace.operations[i as usize].name.0);
+                (h.rotate_left(5) ^ name).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            });
+            *sequences.entry(hash).or_insert(0) += 1;
+        }
+        let counted: usize = sequences.values().sum();
+        let common = sequences.values().max().copied().unwrap_or(0);
+        let stability = common as f64 / counted.max(1) as f64;
+        Self { how, windows, stability, operations: (fewest.min(most), most) }
+    }
+}
+
 /// Finds the steps of the accountant's device.
 ///
 /// # Errors
@@ -226,25 +263,9 @@ fn tile(trace: &Trace, a: &Accountant<'_>, how: String, heads: &[(usize, String)
     let order = a.in_order();
     let start = |p: usize| trace.operations[order[p] as usize].start;
     let end = a.span().map_or(0, |s| s.1);
-    let mut windows = Vec::with_capacity(heads.len());
-    let mut sequences: FastMap<u64, usize> = FastMap::default();
-    let mut sizes = (usize::MAX, 0);
-    for (i, (p, name)) in heads.iter().enumerate() {
+    let window = |(i, (p, name)): (usize, &(usize, String))| {
         let next = heads.get(i + 1).map(|h| h.0);
-        let window =
-            Window { name: name.clone(), start: start(*p), end: next.map_or(end, start), open: next.is_none() };
-        let span = *p..next.unwrap_or(order.len());
-        if next.is_some() || heads.len() == 1 {
-            sizes = (sizes.0.min(span.len()), sizes.1.max(span.len()));
-            let hash = span.fold(0u64, |h, q| {
-                let name = u64::from(trace.operations[order[q] as usize].name.0);
-                (h.rotate_left(5) ^ name).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            });
-            *sequences.entry(hash).or_insert(0) += 1;
-        }
-        windows.push(window);
-    }
-    let most = sequences.values().max().copied().unwrap_or(0);
-    let counted: usize = sequences.values().sum();
-    Steps { how, windows, stability: most as f64 / counted.max(1) as f64, operations: (sizes.0.min(sizes.1), sizes.1) }
+        Window { name: name.clone(), start: start(*p), end: next.map_or(end, start), open: next.is_none() }
+    };
+    Steps::of(trace, a, how, heads.iter().enumerate().map(window).collect())
 }

@@ -2,8 +2,8 @@
 
 use super::{Steps, Window};
 use crate::error::Result;
-use crate::profile::compare::{Difference, difference};
-use crate::profile::ledger::{Accountant, Detail, FastMap, Ledger, Line};
+use crate::profile::compare::{Difference, Renames, difference};
+use crate::profile::ledger::{Accountant, Detail, Ledger, Line};
 use serde::Serialize;
 
 /// One step with its lines.
@@ -78,7 +78,7 @@ pub fn report(a: &Accountant<'_>, steps: &Steps) -> Result<(StepReport, Vec<Step
         max_ns: steps.windows[ranked[n - 1]].ns(),
         median,
         p99,
-        difference: difference(&m, &p, &FastMap::default()),
+        difference: difference(&m, &p, &Renames::default()),
     };
     Ok((report, ledgers, m, p))
 }
