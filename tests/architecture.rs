@@ -41,6 +41,7 @@ const PURE: &[&str] = &[
     "src/profile/steps",
     "src/profile/steps.rs",
     "src/profile/import",
+    "src/profile/native",
     "src/profile/export",
     "kernels",
 ];

@@ -11,6 +11,7 @@ mod drain;
 mod hub;
 mod label;
 mod machine;
+mod names;
 mod options;
 mod pool;
 mod problem;

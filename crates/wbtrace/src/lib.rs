@@ -23,9 +23,11 @@
 //! Times are nanoseconds on the capture's own clock; [`Record::Clock`] pairs it with the host's.
 
 mod crc;
+mod decode;
 mod dump;
 mod reader;
 mod record;
+mod tags;
 mod wire;
 mod writer;
 
