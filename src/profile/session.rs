@@ -19,12 +19,12 @@
 
 use super::native::{self, Recording};
 use crate::error::{Error, Kind, Result};
-use cupti_collect::{Collector, Label, Problem};
+use cupti_collect::{Collector, Problem};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub use cupti_collect::{Mode, Options};
+pub use cupti_collect::{Label, Mode, Options, graph_node_id};
 
 /// How long to wait for the recording thread at the end.
 const PATIENCE: Duration = Duration::from_secs(60);

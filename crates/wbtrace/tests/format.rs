@@ -215,12 +215,12 @@ fn a_replay_of_170_kernels_is_small() {
 fn endless_names_cost_bounded_memory_and_still_read() {
     let mut w = Writer::new(Vec::new()).unwrap();
     let mut resets = 0;
-    for i in 0..3000 {
+    for i in 0..1200 {
         resets += u32::from(w.trim().unwrap());
         let name = w.name(&format!("{i}{}", "x".repeat(60_000))).unwrap();
         w.record(&Record::Window { name, start: i, end: i + 1 }).unwrap();
     }
-    assert!(resets >= 4);
+    assert!(resets >= 2);
     let bytes = w.into_inner().unwrap();
     let (mut names, mut seen) = (std::collections::HashMap::new(), 0);
     for r in read(&bytes).0 {
@@ -234,7 +234,7 @@ fn endless_names_cost_bounded_memory_and_still_read() {
             _ => {}
         }
     }
-    assert_eq!(seen, 3000);
+    assert_eq!(seen, 1200);
 }
 
 #[test]
