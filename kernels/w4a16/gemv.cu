@@ -55,11 +55,12 @@ template <class T, int GPC, bool ASYM, int DEPTH> WB_DEVICE void gemv(const Gemv
     for (int d = 0; d < DEPTH; d++) {
         if (static_cast<u32>(d) < total) fetch(ring[d]);
     }
+    prefetch_norm(a);
     pdl_launch();
     pdl_wait();
     stage_x<T, Chains<GPC>::run>(shared, sums, scratch, a);
     Finish<T> finish;
-    finish.start(red, warps);
+    finish.start(a, red, warps, scratch);
     finish.prefetch(a, now.tile);
     float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     for (u32 base = 0; base < total; base += DEPTH) {

@@ -30,18 +30,50 @@ template <class T> struct GemvArgs {
 // touches every bank once.
 WB_DEVICE u32 x_stride(u32 chunks) { return chunks * kChunk * 2 + 64; }
 
-// --- x -> shared memory, zero beyond k, normalised if asked, with its sums over runs of RUN columns. Ends with a barrier.
-// The normalised x is rounded to T: it is an operand of the 16-bit tensor core, as after a separate norm kernel.
-// sums: [padded / RUN][kMaxM].
+// Where 1/rms enters. bf16 has fp32's range: x * gain is rounded to bf16 at once, and 1/rms multiplies the fp32 sums at
+// the end, so nothing waits for the sum of squares. In f16 x * gain might overflow: x is normalised first.
+template <class T> struct LateNorm {
+    static constexpr bool value = false;
+};
+template <> struct LateNorm<bf16> {
+    static constexpr bool value = true;
+};
+
+// The gains never change: ask for them before the kernel before has ended.
+template <class T> WB_DEVICE void prefetch_norm(const GemvArgs<T>& a) {
+    if (a.pre != PRE_RMSNORM) return;
+    for (u32 i = threadIdx.x * 64; i < a.k; i += blockDim.x * 64) prefetch_l2(a.norm + i);
+}
+
+// 1/rms of row r, from the warps' sums of squares that stage_x left in scratch.
+template <class T> WB_DEVICE float inverse_rms(const GemvArgs<T>& a, const float* scratch, u32 r) {
+    const u32 warps = blockDim.x >> 5;
+    float sum = 0.0f;
+    for (u32 w = 0; w < warps; w++) sum += scratch[r * 32 + w];
+    return 1.0f / sqrtf(sum / static_cast<float>(a.k) + a.eps);
+}
+
+// --- x -> shared memory, zero beyond k, times the gains (f16: normalised) if asked, with its sums over runs of RUN
+// columns. Either way it is rounded to T: it is an operand of the 16-bit tensor core. Ends with a barrier.
+// sums: [padded / RUN][kMaxM]; scratch: [kMaxM][32], the warps' sums of squares.
 template <class T, int RUN>
 WB_DEVICE void stage_x(u8* xs, float* sums, float* scratch, const GemvArgs<T>& a) {
     const u32 stride = x_stride(a.chunks), padded = a.chunks * kChunk, step = blockDim.x * 8;
     const bool norm = a.pre == PRE_RMSNORM;
     const bool vec = a.k % 8 == 0 && aligned16(a.x) && (!norm || aligned16(a.norm));
+    auto load = [&](const T* row, u32 i, float (&e)[8]) {
+        if (vec && i < a.k) {
+            unpack16<T>(ld16(row + i), e);
+        } else {
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) e[j] = i + j < a.k ? to_float(row[i + j]) : 0.0f;
+        }
+    };
     // Keeps eight columns of row r; lanes of a run add up. All lanes of a warp call.
-    auto keep = [&](u32 r, u32 i, const Vec16& v) {
-        float e[8], sum = 0.0f;
+    auto keep = [&](u32 r, u32 i, float (&e)[8]) {
+        const Vec16 v = pack16<T>(e);
         unpack16<T>(v, e);
+        float sum = 0.0f;
 #pragma unroll
         for (u32 j = 0; j < 8; j++) sum += e[j];
         sum = warp_sum<RUN / 8>(sum);
@@ -52,67 +84,58 @@ WB_DEVICE void stage_x(u8* xs, float* sums, float* scratch, const GemvArgs<T>& a
     float ss[kMaxM];
 #pragma unroll
     for (u32 r = 0; r < kMaxM; r++) ss[r] = 0.0f;
-    for (u32 base = 0; base < padded; base += step) {
-        const u32 i = base + threadIdx.x * 8;
-#pragma unroll
-        for (u32 r = 0; r < kMaxM; r++) {
-            if (r >= a.m) continue;
-            Vec16 v = {{0, 0, 0, 0}};
-            const T* src = a.x + static_cast<u64>(r) * a.k + i;
-            if (vec) {
-                if (i < a.k) v = ld16(src);
-            } else {
-                float e[8];
-#pragma unroll
-                for (u32 j = 0; j < 8; j++) e[j] = i + j < a.k ? to_float(src[j]) : 0.0f;
-                v = pack16<T>(e);
-            }
-            if (norm) {
-                float e[8];
-                unpack16<T>(v, e);
-#pragma unroll
-                for (u32 j = 0; j < 8; j++) ss[r] += e[j] * e[j];
-                if (i < padded) st16(xs + r * stride + i * 2, v);
-            } else {
-                keep(r, i, v);
-            }
-        }
-    }
-    if (norm) {
-        const u32 warps = blockDim.x >> 5;
-#pragma unroll
-        for (u32 r = 0; r < kMaxM; r++) {
-            if (r >= a.m) continue;
-            float v = warp_sum(ss[r]);
-            if (lane_id() == 0) scratch[r * 32 + warp_id()] = v;
-        }
-        __syncthreads();
-#pragma unroll
-        for (u32 r = 0; r < kMaxM; r++) {
-            if (r >= a.m) continue;
-            float total = warp_sum(lane_id() < warps ? scratch[r * 32 + lane_id()] : 0.0f);
-            ss[r] = 1.0f / sqrtf(total / static_cast<float>(a.k) + a.eps);
-        }
-        for (u32 base = 0; base < padded; base += step) {
-            const u32 i = base + threadIdx.x * 8;
-            float gain[8];
-            if (vec && i < a.k) {
-                unpack16<T>(ld16(a.norm + i), gain);
-            } else {
-#pragma unroll
-                for (u32 j = 0; j < 8; j++) gain[j] = i + j < a.k ? to_float(a.norm[i + j]) : 0.0f;
-            }
+    if (norm && !LateNorm<T>::value) {
+        for (u32 i = threadIdx.x * 8; i < a.k; i += step) {
 #pragma unroll
             for (u32 r = 0; r < kMaxM; r++) {
                 if (r >= a.m) continue;
-                float e[8] = {};
-                if (i < padded) unpack16<T>(ld16(xs + r * stride + i * 2), e);
+                float e[8];
+                load(a.x + static_cast<u64>(r) * a.k, i, e);
 #pragma unroll
-                for (u32 j = 0; j < 8; j++) e[j] *= ss[r] * gain[j];
-                keep(r, i, pack16<T>(e));
+                for (u32 j = 0; j < 8; j++) ss[r] += e[j] * e[j];
             }
         }
     }
+    auto share = [&]() {
+#pragma unroll
+        for (u32 r = 0; r < kMaxM; r++) {
+            if (r >= a.m) continue;
+            const float v = warp_sum(ss[r]);
+            if (lane_id() == 0) scratch[r * 32 + warp_id()] = v;
+        }
+    };
+    float scale[kMaxM];
+#pragma unroll
+    for (u32 r = 0; r < kMaxM; r++) scale[r] = 1.0f;
+    if (norm && !LateNorm<T>::value) {
+        share();
+        __syncthreads();
+#pragma unroll
+        for (u32 r = 0; r < kMaxM; r++) {
+            if (r < a.m) scale[r] = inverse_rms(a, scratch, r);
+        }
+    }
+    for (u32 base = 0; base < padded; base += step) {
+        const u32 i = base + threadIdx.x * 8;
+        float gain[8];
+        if (norm) load(a.norm, i, gain);
+        const T* row = a.x;
+#pragma unroll
+        for (u32 r = 0; r < kMaxM; r++, row += a.k) {
+            if (r >= a.m) break;
+            float e[8];
+            load(row, i, e);
+            if (norm) {
+#pragma unroll
+                for (u32 j = 0; j < 8; j++) {
+                    if (LateNorm<T>::value) ss[r] += e[j] * e[j];
+                    e[j] *= scale[r] * gain[j];
+                }
+            }
+            keep(r, i, e);
+        }
+    }
+    if (norm && LateNorm<T>::value) share();
     __syncthreads();
 }
 
@@ -207,11 +230,14 @@ WB_DEVICE float silu(float v) { return v / (1.0f + __expf(-v)); }
 // barrier, and its readers arrive there only after reading.
 template <class T> struct Finish {
     float* red;  // [2][warps][kMaxM][16]
-    float gate, residual;
+    float gate, residual, scale;
     u32 parity, warps;  // the block's first `warps` warps take part
-    WB_DEVICE void start(float* buffer, u32 count) {
+    WB_DEVICE void start(const GemvArgs<T>& a, float* buffer, u32 count, const float* scratch) {
         red = buffer;
         warps = count;
+        scale = 1.0f;
+        const u32 col = threadIdx.x / kTile;
+        if (LateNorm<T>::value && a.pre == PRE_RMSNORM && col < a.m) scale = inverse_rms(a, scratch, col);
         gate = residual = 0.0f;
         parity = 0;
     }
@@ -237,7 +263,9 @@ template <class T> struct Finish {
         const u32 r = threadIdx.x % kTile, col = threadIdx.x / kTile;
         if (col >= a.m) return;
         float sum = 0.0f;
+#pragma unroll 4
         for (u32 w = 0; w < warps; w++) sum += buffer[(w * kMaxM + col) * kTile + r];
+        sum *= scale;
         if (a.post == POST_SILU_MUL) {
             if (part == 0) {
                 gate = sum;

@@ -53,6 +53,7 @@ template <class T, int GPC, bool ASYM> WB_DEVICE void gemv_bulk(const GemvArgs<T
         for (u32 d = 0; d < depth && d < total; d++) fetch(shared + d * stage_bytes, full + d);
     }
     __syncwarp();
+    prefetch_norm(a);
     pdl_launch();
     pdl_wait();
     // Its barriers also show the mbarriers to everybody.
@@ -79,7 +80,7 @@ template <class T, int GPC, bool ASYM> WB_DEVICE void gemv_bulk(const GemvArgs<T
     const u8* zero_at = shared + zeros_at + meta;
     u32 offset = 0;
     Finish<T> finish;
-    finish.start(red, warps);
+    finish.start(a, red, warps, scratch);
     for (u32 item = blockIdx.x; item < now.up; item += gridDim.x) {
         for (u32 part = 0; part < now.parts; part++) {
             const u32 tile = item + part * now.up;
@@ -113,8 +114,9 @@ template <class T, int GPC, bool ASYM> WB_DEVICE void gemv_bulk(const GemvArgs<T
 #endif
 }
 
+// Three blocks a multiprocessor where registers allow: two of this kernel and the first of the next.
 #define ENTRY(NAME, T, GPC, ASYM)                                                                                      \
-    WB_KERNEL void __launch_bounds__(288, GPC == 4 ? 2 : 3)                                                                             \
+    WB_KERNEL void __launch_bounds__(288, GPC == 1 && LateNorm<T>::value ? 3 : 2) \
         NAME(const u8* qweight, const u32* scales, const u8* zeros, const T* x, const T* norm, const T* residual,      \
              void* out, u32 m, u32 n, u32 k, u32 chunks, u32 groups, u32 zero_groups, i32 pre, i32 post, i32 out_f32,  \
              float eps, u32 depth) {                                                                                   \

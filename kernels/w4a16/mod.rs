@@ -2,7 +2,7 @@
 //!
 //! Shapes: x \[m, k\], out \[m, n\] (\[m, n/2\] for `post=silu_mul`), row-major, bf16 or f16 (`out=f32` for fp32 results);
 //! `qweight`, `scales`, `zeros` in the packed layout of [`layout`]. Fusions as in `matmul`: `pre=rmsnorm` normalises
-//! x by its root mean square with gain `norm` (rounded to the 16-bit type, as a separate kernel would leave it),
+//! x by its root mean square with gain `norm` (the product's operand, x · gain with or without 1/rms, is 16-bit),
 //! `post=residual` adds `residual` (which `out` may alias), `post=silu_mul` takes rows 0..n/2 of w as gate and the rest as
 //! up. Accumulation is fp32 throughout: integers q − z times 16-bit x are exact products in the tensor core or the FMA unit.
 //!
