@@ -153,12 +153,34 @@ pub fn ratio(a: &Timing, b: &Timing) -> (f64, f64, f64) {
 #[derive(Debug)]
 pub struct Bench {
     device: Device,
+    modules: Modules,
     stream: Stream,
     timer: Timer,
     clocks: Clocks,
     flush: Option<Flush>,
-    spin: Prepared,
-    _spun: Memory,
+    spin: Spin,
+}
+
+/// A kernel that holds the stream while the host fills the queue behind it.
+#[derive(Debug)]
+struct Spin {
+    prepared: Prepared,
+    _out: Memory,
+}
+
+impl Spin {
+    /// Holds for at least `us` microseconds.
+    fn new(device: &Device, modules: &Modules, clocks: &Clocks, us: u64) -> Result<Self> {
+        let out = Memory::new(device, 8)?;
+        // Cycles of the highest clock: at any other it only lasts longer.
+        let cycles = us * u64::from(clocks.max_sm_mhz().unwrap_or(2_000));
+        let launch = Launch::new("common/probe_launch", "probe_spin", [1; 3], [32, 1, 1]);
+        let prepared = modules.prepare(&launch.ptr(out.address()).i64(cycles as i64))?;
+        Ok(Self { prepared, _out: out })
+    }
+    fn launch(&self, stream: &Stream) -> Result<()> {
+        self.prepared.launch(stream)
+    }
 }
 
 /// Host time to enqueue one sample, generously; the spin in front of a batch must last longer than the whole batch.
@@ -170,24 +192,16 @@ const MOST_NODES: usize = 4_096;
 
 impl Bench {
     pub fn new(device: &Device, modules: &Modules) -> Result<Self> {
-        let spun = Memory::new(device, 8)?;
         let clocks = Clocks::new(device.info());
-        // At most this clock, so at least that time.
-        let mhz = u64::from(clocks.max_sm_mhz().unwrap_or(2_000));
-        let cycles = mhz * (BATCH as u64 * ENQUEUE_US + 400);
-        let spin = modules.prepare(
-            &Launch::new("common/probe_launch", "probe_spin", [1; 3], [32, 1, 1])
-                .ptr(spun.address())
-                .i64(cycles as i64),
-        )?;
+        let spin = Spin::new(device, modules, &clocks, BATCH as u64 * ENQUEUE_US + 400)?;
         Ok(Self {
             device: device.clone(),
+            modules: modules.clone(),
             stream: Stream::new(device)?,
             timer: Timer::new(device),
             clocks,
             flush: None,
             spin,
-            _spun: spun,
         })
     }
     pub fn clocks(&self) -> &Clocks {
@@ -239,7 +253,13 @@ impl Bench {
         }
         self.stream.synchronize(|| format!("warming up {}", work.name()))?;
         let (graph, launches) = self.graph(work, options)?;
-        Ok(Replayer { graph, launches, stream: Stream::new(&self.device)?, timer: Timer::new(&self.device) })
+        Ok(Replayer {
+            graph,
+            launches,
+            stream: Stream::new(&self.device)?,
+            timer: Timer::new(&self.device),
+            spin: Spin::new(&self.device, &self.modules, &self.clocks, 4 * ENQUEUE_US)?,
+        })
     }
 
     /// A graph of about `options.replay` of work, and how often it does the work.
@@ -328,6 +348,10 @@ impl Bench {
             .map(|(i, sample)| {
                 let mut timing = Timing::new(works[i].name(), options.mode, counts[i], sample);
                 timing.warnings.extend(shared.iter().cloned());
+                if timing.samples.len() < options.min_samples {
+                    let (samples, wanted) = (timing.samples.len(), options.min_samples);
+                    timing.warnings.push(Warning::FewSamples { samples, wanted });
+                }
                 // A robust spread: one late sample must not cry wolf over a steady median.
                 let noise = timing.mad / timing.ns.max(1e-9);
                 if noise > options.max_noise {
@@ -349,12 +373,14 @@ pub struct Replayer {
     launches: u64,
     stream: Stream,
     timer: Timer,
+    spin: Spin,
 }
 
 impl Replayer {
     /// Device nanoseconds of `n` launches, from as many whole replays as cover them.
     pub fn run(&mut self, n: u64) -> Result<f64> {
         let replays = n.div_ceil(self.launches).max(1);
+        self.spin.launch(&self.stream)?;
         // One pair of events around all, so that a sample holds no gap of its own making.
         let stream = &self.stream;
         let times = self.timer.batch(

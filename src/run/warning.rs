@@ -22,6 +22,8 @@ pub enum Warning {
     ClockDrift { low_mhz: u32, high_mhz: u32 },
     /// Less than physics allows.
     FasterThanFloor { ns: f64, floor_ns: f64 },
+    /// The time ran out before enough samples were taken.
+    FewSamples { samples: usize, wanted: usize },
     /// Memory did not suffice for as many input sets as a cold cache asks for.
     FewSets { sets: usize, wanted: usize },
 }
@@ -76,7 +78,7 @@ impl fmt::Display for Warning {
             }
             Self::L2Resident { bytes, l2_bytes } => write!(
                 f,
-                "{:.1} MB of inputs against {:.0} MB of L2: this is the cache's speed, not the memory's; use --mode graph",
+                "{:.1} MB of inputs against {:.0} MB of L2: this may be the cache's speed, not the memory's",
                 *bytes as f64 / 1e6,
                 *l2_bytes as f64 / 1e6
             ),
@@ -90,6 +92,9 @@ impl fmt::Display for Warning {
                 ns / 1e3,
                 floor_ns / 1e3
             ),
+            Self::FewSamples { samples, wanted } => {
+                write!(f, "{samples} of {wanted} samples in the time allowed: try a longer --timeout")
+            }
             Self::FewSets { sets, wanted } => {
                 write!(f, "memory for {sets} of {wanted} input sets: part of the inputs may stay in L2")
             }

@@ -25,7 +25,7 @@ impl Backend for GraphOf {
         "graph of 100"
     }
     fn submit(&mut self, count: u32) -> Result<()> {
-        if count % NODES != 0 {
+        if !count.is_multiple_of(NODES) {
             return Err(Error::usage(format!("{count} launches are no multiple of the graph's {NODES}")));
         }
         (0..count / NODES).try_for_each(|_| self.graph.launch(&self.stream))
