@@ -7,16 +7,17 @@ use workbench::profile::import;
 use workbench::profile::ledger::{Accountant, Options};
 use workbench::profile::trace::{Trace, Work};
 
-fn trace(name: &str) -> Option<Trace> {
+fn file(name: &str) -> Option<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let found = root.ancestors().skip(1).map(|d| d.join("shared/traces").join(name)).find(|p| p.exists());
-    match found {
-        Some(path) => Some(import::open(&path).unwrap()),
-        None => {
-            eprintln!("skipped: {name} is not in ../shared/traces");
-            None
-        }
+    if found.is_none() {
+        eprintln!("skipped: {name} is not in ../shared/traces");
     }
+    found
+}
+
+fn trace(name: &str) -> Option<Trace> {
+    file(name).map(|path| import::open(&path).unwrap())
 }
 
 /// Microseconds as the reference table prints them, to one decimal.
@@ -122,4 +123,20 @@ fn nsys_sqlite_and_its_chrome_twin_agree() {
         all.collect::<Vec<(i64, i64)>>()
     };
     assert_eq!(busy(&a), busy(&b));
+}
+
+#[test]
+fn nsight_compute_details_are_read_whole() {
+    let Some(path) = file("ncu_details_copy_blocked_t4.csv") else { return };
+    let profiled = import::ncu::read(&path).unwrap();
+    assert_eq!(profiled.len(), 1);
+    let p = &profiled[0];
+    assert!(p.name.starts_with("copy_blocked["));
+    let value = |name: &str| p.metrics.iter().find(|m| m.name == name).map(|m| (m.value, m.unit.as_str()));
+    assert_eq!(value("Duration"), Some((21_058_944.0, "ns")));
+    assert_eq!(value("DRAM Frequency"), Some((4_963_609_951.19, "hz")));
+    assert_eq!(value("DRAM Throughput"), Some((61.84, "%")));
+    // 72 metric rows, one of them a word, and 11 rows of rules.
+    assert_eq!((p.metrics.len(), p.rules.len()), (71, 11));
+    assert_eq!(p.rules.iter().filter_map(|r| r.speedup).fold(0.0, f64::max), 98.86);
 }

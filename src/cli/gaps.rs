@@ -5,7 +5,8 @@ use super::{OutputArgs, write_output};
 use crate::error::{Error, Result};
 use crate::profile::defects::{self, Audit, severity};
 use crate::profile::export::perfetto;
-use crate::profile::gaps::{GapReport, Source};
+use crate::profile::import::ncu;
+use crate::profile::gaps::{GapReport, KernelRow, Source};
 use crate::profile::import::{self, Loaded};
 use crate::profile::ledger::{Accountant, Detail, Floors, LineKind, Options};
 use crate::profile::steps::{self, Selector, Steps};
@@ -130,6 +131,15 @@ pub(super) fn account(file: &Path, loaded: &Loaded, args: &Args) -> Result<Vec<G
         let source = Source { file: &file.display().to_string(), trace, audit: &audit, accountant: &accountant };
         reports.push(GapReport::new(&source, device, span, Some(&steps))?);
     }
+    if let Some(file) = &args.ncu {
+        let profiled = ncu::read(file)?;
+        for r in &mut reports {
+            let strangers = ncu::join(&mut r.kernels, &profiled);
+            if strangers > 0 {
+                eprintln!("workbench: {strangers} of {} profiled launches name no kernel of {}", profiled.len(), r.file);
+            }
+        }
+    }
     if let Some(to) = &args.perfetto {
         let ledgers: Vec<_> = reports.iter().map(|r| &r.ledger).collect();
         let mut text = Vec::new();
@@ -215,7 +225,7 @@ fn sheets(r: &GapReport, top: usize) -> Vec<Sheet> {
 
     let mut kernels = Sheet::new(
         "Kernels and copies, by their own durations",
-        &["name", ">calls", ">total µs", ">median µs", ">p99 µs", ">floor µs"],
+        &["name", ">calls", ">total µs", ">median µs", ">p99 µs", ">floor µs", "counters (Nsight Compute)"],
     );
     for k in r.kernels.iter().take(top) {
         kernels.row([
@@ -225,6 +235,7 @@ fn sheets(r: &GapReport, top: usize) -> Vec<Sheet> {
             us(k.median_ns),
             us(k.p99_ns),
             optional(k.floor_ns),
+            counters(k),
         ]);
     }
     out.push(kernels);
@@ -273,6 +284,14 @@ fn sheets(r: &GapReport, top: usize) -> Vec<Sheet> {
     }
     out.retain(|s| !s.is_empty());
     out
+}
+
+fn counters(k: &KernelRow) -> String {
+    let one = |(name, unit, value): &(String, String, f64)| {
+        let space = if unit.is_empty() { "" } else { " " };
+        format!("{name} {value:.1}{space}{unit}")
+    };
+    k.counters.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// The row that stands for the busy lines that are not shown.

@@ -11,4 +11,5 @@ pub mod native;
 pub mod probe;
 pub mod session;
 pub mod steps;
+pub mod synth;
 pub mod trace;

@@ -2,8 +2,10 @@
 
 pub mod json;
 pub mod kineto;
+pub mod ncu;
 pub mod nsys;
 mod window;
+mod zstd;
 
 use super::trace::{CallKind, CopyKind, Defect, Trace};
 use crate::error::{Error, Result};
@@ -111,11 +113,7 @@ fn decompress(reader: Box<dyn Read>, depth: u32) -> Result<Box<dyn BufRead>> {
     let head = buffered.fill_buf().map_err(|e| Error::usage(format!("the stream cannot be read: {e}")))?;
     match detect(head) {
         Format::Gzip if depth < 2 => decompress(Box::new(flate2::bufread::MultiGzDecoder::new(buffered)), depth + 1),
-        Format::Zstd if depth < 2 => {
-            let zstd = ruzstd::decoding::StreamingDecoder::new(buffered)
-                .map_err(|e| Error::usage(format!("the zstd stream does not begin: {e}")))?;
-            decompress(Box::new(zstd), depth + 1)
-        }
+        Format::Zstd if depth < 2 => decompress(Box::new(zstd::Frames::new(buffered)?), depth + 1),
         _ => Ok(Box::new(buffered)),
     }
 }
