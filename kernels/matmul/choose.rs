@@ -31,7 +31,7 @@ pub const GEMV: &[Gemv] = &[
     gemv(1, 2, 4, 0, 8, 2),
     gemv(1, 2, 4, 0, 8, 4),
     gemv(1, 2, 4, 0, 16, 2),
-    gemv(1, 2, 8, 0, 8, 1),
+    gemv(1, 2, 4, 0, 8, 3),
     gemv(1, 4, 2, 0, 8, 3),
     gemv(2, 2, 4, 0, 8, 2),
     gemv(4, 2, 2, 0, 8, 2),
@@ -46,6 +46,7 @@ pub const GEMV_ASYNC: &[Gemv] = &[
     gemv(1, 2, 2, 4, 8, 2),
     gemv(1, 2, 2, 6, 8, 2),
     gemv(2, 2, 2, 6, 8, 1),
+    gemv(2, 2, 2, 4, 8, 1),
     gemv(2, 2, 2, 3, 8, 1),
     gemv(4, 2, 2, 4, 8, 1),
     gemv(8, 2, 2, 3, 8, 1),
@@ -59,6 +60,7 @@ pub const GEMV_BULK: &[Gemv] = &[
     gemv(1, 2, 2, 4, 8, 2),
     gemv(1, 2, 2, 6, 8, 2),
     gemv(2, 2, 2, 6, 8, 1),
+    gemv(2, 2, 2, 4, 8, 1),
     gemv(2, 2, 2, 3, 8, 1),
     gemv(4, 2, 2, 4, 8, 1),
     gemv(8, 2, 2, 3, 8, 1),
@@ -74,6 +76,14 @@ impl Gemv {
         let ring = self.warps * self.depth * self.rows * self.unroll * SEGMENT * 2;
         ring + (self.m + u64::from(p.pre)) * self.padded_k(p) * 2
     }
+    /// All shared memory of a block: the norm's partial sums and the ring's barriers are static.
+    pub fn block_shared(&self, p: &Problem) -> u64 {
+        self.shared(p) + self.m * 32 * 4 + self.warps * self.depth * 8
+    }
+    /// Whether an SM has room for this block and its like of the next kernel.
+    pub fn pairs_up(&self, p: &Problem, chip: &Chip) -> bool {
+        2 * (self.block_shared(p) + RESERVED) <= u64::from(chip.shared_optin) + RESERVED
+    }
     /// Blocks: an even split over the chip, fewer where there is not a row for every warp.
     pub fn blocks(&self, p: &Problem, chip: &Chip) -> u64 {
         (u64::from(chip.sms) * self.per_sm).min(p.cols().div_ceil(self.warps))
@@ -84,27 +94,27 @@ impl Gemv {
     }
 }
 
-/// Static shared memory of the matrix-vector kernels, at most; counted with the dynamic part against the limit.
-const GEMV_STATIC: u64 = 2048;
+/// What the driver keeps of an SM's shared memory for each block.
+const RESERVED: u64 = 1024;
 
 /// The configuration of a matrix-vector variant for a shape: `cfg` if given, else the first whose block shares an SM
-/// with the next kernel's (half the shared memory), else the first that fits at all.
+/// with the next kernel's, else the first that fits at all.
 ///
 /// # Errors
 /// More than 8 rows of x, or an x that does not fit in shared memory with any ring.
 pub fn gemv_config<'a>(table: &'a [Gemv], variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'a Gemv> {
     let limit = u64::from(chip.shared_optin);
-    let fits = |c: &&Gemv, limit: u64| p.m <= c.m && c.shared(p) + GEMV_STATIC <= limit;
+    let fits = |c: &&Gemv| p.m <= c.m && c.block_shared(p) <= limit;
     if let Some(i) = p.cfg {
         let c =
             table.get(i).ok_or_else(|| crate::op_error!("{variant} has configurations 0 to {}", table.len() - 1))?;
-        return if fits(&c, limit) {
+        return if fits(&c) {
             Ok(c)
         } else {
             Err(crate::op_error!(
                 "{variant} cfg={i} takes m up to {} and needs {} bytes of shared memory of {limit}",
                 c.m,
-                c.shared(p) + GEMV_STATIC
+                c.block_shared(p)
             ))
         };
     }
@@ -114,12 +124,12 @@ pub fn gemv_config<'a>(table: &'a [Gemv], variant: &str, p: &Problem, chip: &Chi
     // Only the smallest M that holds the rows: more would multiply zeros.
     let m = table.iter().map(|c| c.m).filter(|m| *m >= p.m).min().unwrap_or(8);
     let mine = || table.iter().filter(|c| c.m == m);
-    mine().find(|c| fits(c, limit / 2)).or_else(|| mine().find(|c| fits(c, limit))).ok_or_else(|| {
+    mine().find(|c| c.pairs_up(p, chip)).or_else(|| mine().find(fits)).ok_or_else(|| {
         crate::op_error!(
             "{variant}: {} rows of k={} need {} bytes of shared memory, beyond this chip's {limit}",
             p.m,
             p.k,
-            mine().map(|c| c.shared(p)).min().unwrap_or(0) + GEMV_STATIC
+            mine().map(|c| c.block_shared(p)).min().unwrap_or(0)
         )
     })
 }
@@ -182,11 +192,9 @@ pub fn mma_tile(p: &Problem, chip: &Chip) -> OpResult<&'static Tile> {
 /// Rows of a stored piece of the output, twice for each consumer: what wgmma_cluster keeps beside the ring.
 pub const STORE_BUFFERS: u64 = 2 * 2 * 64 * 64 * 2;
 
-/// The tile of the wgmma kernels.
-///
 /// # Errors
-/// Rows that are no multiple of 16 bytes, which the copy engine cannot stride over; a `cfg` that does not exist.
-pub fn wgmma_tile(variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'static Tile> {
+/// Rows that are no multiple of 16 bytes, which the copy engine cannot stride over.
+pub fn copyable_rows(variant: &str, p: &Problem) -> OpResult<()> {
     if p.k % 8 != 0 {
         return Err(crate::op_error!(
             "{variant}: rows of k={} are {} bytes; tensor copies (TMA) need row strides that are multiples of 16: use mma",
@@ -194,6 +202,14 @@ pub fn wgmma_tile(variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'static 
             p.k * p.dtype.size()
         ));
     }
+    Ok(())
+}
+
+/// The tile of the wgmma kernels.
+///
+/// # Errors
+/// A `cfg` that does not exist.
+pub fn wgmma_tile(variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'static Tile> {
     if let Some(i) = p.cfg {
         let last = WGMMA.len() - 1;
         return WGMMA.get(i).ok_or_else(|| crate::op_error!("{variant} has configurations 0 to {last}"));
@@ -202,58 +218,74 @@ pub fn wgmma_tile(variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'static 
     best.ok_or_else(|| crate::op_error!("{variant} has no configuration"))
 }
 
-/// An instantiation of the swapped tensor-core kernel: 128 weight rows by `m` rows of x.
+/// An instantiation of a stream-K kernel (`skinny`, `wgmma_streamk`): tiles of 128 weight rows by `m` rows of x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Skinny {
+pub struct StreamK {
     pub m: u64,
     pub stages: u64,
     pub per_sm: u64,
 }
 
 /// Weight rows of a tile, k-elements of a unit.
-const SKINNY_ROWS: u64 = 128;
-const SKINNY_K: u64 = 64;
+const STREAMK_ROWS: u64 = 128;
+const STREAMK_K: u64 = 64;
 
 /// The first that fits is the default for its m.
-pub const SKINNY: &[Skinny] = &[
-    Skinny { m: 8, stages: 6, per_sm: 1 },
-    Skinny { m: 8, stages: 4, per_sm: 1 },
-    Skinny { m: 16, stages: 6, per_sm: 1 },
-    Skinny { m: 16, stages: 4, per_sm: 1 },
-    Skinny { m: 32, stages: 5, per_sm: 1 },
-    Skinny { m: 32, stages: 4, per_sm: 1 },
-    Skinny { m: 64, stages: 4, per_sm: 1 },
-    Skinny { m: 128, stages: 3, per_sm: 1 },
-    Skinny { m: 8, stages: 4, per_sm: 2 },
-    Skinny { m: 16, stages: 6, per_sm: 2 },
-    Skinny { m: 64, stages: 4, per_sm: 2 },
+pub const SKINNY: &[StreamK] = &[
+    StreamK { m: 8, stages: 6, per_sm: 1 },
+    StreamK { m: 8, stages: 4, per_sm: 1 },
+    StreamK { m: 16, stages: 6, per_sm: 1 },
+    StreamK { m: 16, stages: 4, per_sm: 1 },
+    StreamK { m: 32, stages: 5, per_sm: 1 },
+    StreamK { m: 32, stages: 4, per_sm: 1 },
+    StreamK { m: 64, stages: 4, per_sm: 1 },
+    StreamK { m: 128, stages: 3, per_sm: 1 },
+    StreamK { m: 8, stages: 4, per_sm: 2 },
+    StreamK { m: 16, stages: 6, per_sm: 2 },
+    StreamK { m: 64, stages: 4, per_sm: 2 },
 ];
 
-impl Skinny {
+pub const WGMMA_STREAMK: &[StreamK] = &[
+    StreamK { m: 64, stages: 6, per_sm: 1 },
+    StreamK { m: 128, stages: 6, per_sm: 1 },
+    StreamK { m: 256, stages: 4, per_sm: 1 },
+    StreamK { m: 64, stages: 8, per_sm: 1 },
+];
+
+impl StreamK {
     pub fn shared(&self) -> u64 {
-        self.stages * (SKINNY_ROWS + self.m) * SKINNY_K * 2
+        self.stages * (STREAMK_ROWS + self.m) * STREAMK_K * 2
     }
     pub fn tiles(&self, p: &Problem) -> u64 {
-        let cols = if p.post == Post::SiluMul { SKINNY_ROWS / 2 } else { SKINNY_ROWS };
+        let cols = if p.post == Post::SiluMul { STREAMK_ROWS / 2 } else { STREAMK_ROWS };
         p.m.div_ceil(self.m) * p.cols().div_ceil(cols)
     }
     /// What the blocks divide evenly among themselves.
     pub fn units(&self, p: &Problem) -> u64 {
-        self.tiles(p) * p.k.div_ceil(SKINNY_K)
+        self.tiles(p) * p.k.div_ceil(STREAMK_K)
     }
     pub fn blocks(&self, p: &Problem, chip: &Chip) -> u64 {
         (u64::from(chip.sms) * self.per_sm).min(self.units(p))
     }
-    /// Bytes of the tiles' arrival counters, which lie before the pieces.
+    /// Bytes of the arrival counters, up to two for a tile, which lie before the pieces.
     pub fn counters(&self, p: &Problem) -> u64 {
-        (self.tiles(p) * 4).next_multiple_of(16)
+        (self.tiles(p) * 2 * 4).next_multiple_of(16)
     }
     /// Counters, then two pieces of a tile for each block.
     pub fn workspace(&self, p: &Problem, chip: &Chip) -> u64 {
-        self.counters(p) + self.blocks(p, chip) * 2 * SKINNY_ROWS * self.m * 4
+        self.counters(p) + self.blocks(p, chip) * 2 * STREAMK_ROWS * self.m * 4
     }
-    pub fn entry(&self, p: &Problem) -> String {
-        format!("matmul_skinny_{}_m{}_s{}", p.dtype.name(), self.m, self.stages)
+    pub fn entry(&self, variant: &str, p: &Problem) -> String {
+        format!("matmul_{variant}_{}_m{}_s{}", p.dtype.name(), self.m, self.stages)
+    }
+}
+
+/// The table of a stream-K variant.
+pub fn streamk_table(variant: &str) -> Option<&'static [StreamK]> {
+    match variant {
+        "skinny" => Some(SKINNY),
+        "wgmma_streamk" => Some(WGMMA_STREAMK),
+        _ => None,
     }
 }
 
@@ -261,21 +293,23 @@ impl Skinny {
 ///
 /// # Errors
 /// More than 2^31 units of work; a `cfg` that does not exist or does not fit the chip.
-pub fn skinny_config(p: &Problem, chip: &Chip) -> OpResult<&'static Skinny> {
-    let fits = |c: &&Skinny| c.shared() + 1024 <= u64::from(chip.shared_optin);
+pub fn streamk_config<'a>(table: &'a [StreamK], variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'a StreamK> {
+    let fits = |c: &&StreamK| c.shared() + 1024 <= u64::from(chip.shared_optin);
     let found = match p.cfg {
-        Some(i) => SKINNY.get(i).filter(fits).ok_or_else(|| {
-            crate::op_error!("skinny has configurations 0 to {}, and cfg={i} has to fit this chip", SKINNY.len() - 1)
+        Some(i) => table.get(i).filter(fits).ok_or_else(|| {
+            crate::op_error!("{variant} has configurations 0 to {}, and cfg={i} has to fit this chip", table.len() - 1)
         })?,
-        None => SKINNY
+        None => table
             .iter()
             .filter(fits)
             .find(|c| c.m >= p.m)
-            .or_else(|| SKINNY.iter().filter(fits).max_by_key(|c| c.m))
-            .ok_or_else(|| crate::op_error!("skinny does not fit in {} bytes of shared memory", chip.shared_optin))?,
+            .or_else(|| table.iter().filter(fits).max_by_key(|c| c.m))
+            .ok_or_else(|| {
+                crate::op_error!("{variant} does not fit in {} bytes of shared memory", chip.shared_optin)
+            })?,
     };
     if found.units(p) > i32::MAX as u64 {
-        return Err(crate::op_error!("skinny: {} units of work, beyond 2^31; use mma", found.units(p)));
+        return Err(crate::op_error!("{variant}: {} units of work, beyond 2^31; use mma", found.units(p)));
     }
     Ok(found)
 }
@@ -290,14 +324,16 @@ pub fn gemv_table(variant: &str) -> Option<&'static [Gemv]> {
     }
 }
 
-/// Rows of x up to which the swapped tensor-core kernel streams weights about as fast as memory gives them.
-const SKINNY_M: u64 = 128;
-/// Its largest tile.
-const SKINNY_TILE: u64 = 128;
+/// Rows of x up to which mma.sync, operands swapped, streams weights as fast as memory gives them.
+const SKINNY_M: u64 = 32;
+/// The same without wgmma to go on with.
+const SKINNY_M_SM80: u64 = 128;
+/// The largest tile of wgmma_streamk.
+const STREAMK_M: u64 = 256;
 
-/// The variant for a shape: a matrix-vector kernel for one or two rows of x (four where it folds the norm in), the
-/// swapped tensor-core kernel while reading the weights is all the work, full tiles beyond: by wgmma on
-/// 9.0, by mma.sync elsewhere and where rows are no multiple of 16 bytes.
+/// The variant for a shape: a matrix-vector kernel for one or two rows of x (four where it folds the norm in), a
+/// stream-K kernel while reading the weights is most of the work, full tiles beyond; by wgmma on 9.0, by mma.sync
+/// elsewhere and where rows are no multiple of 16 bytes.
 pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
     let p = Problem { cfg: None, ..p.clone() };
     // The plain version has no ring, so the most room for x.
@@ -307,13 +343,12 @@ pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
     if let Some(v) = decode.into_iter().find(|v| p.m <= rows && takes(v)) {
         return v;
     }
-    if p.m <= SKINNY_M && skinny_config(&p, chip).is_ok() {
-        return "skinny";
+    let wgmma = chip.sm == 90 && p.k % 8 == 0;
+    let streams = |v: &str| streamk_table(v).is_some_and(|table| streamk_config(table, v, &p, chip).is_ok());
+    match p.m {
+        m if m <= if wgmma { SKINNY_M } else { SKINNY_M_SM80 } && streams("skinny") => "skinny",
+        m if m <= STREAMK_M && wgmma && streams("wgmma_streamk") => "wgmma_streamk",
+        _ if wgmma => "wgmma_cluster",
+        _ => "mma",
     }
-    if chip.sm == 90 && wgmma_tile("wgmma_cluster", &p, chip).is_ok() {
-        // Too few tiles for the chip: an even split matters more than the faster instruction.
-        let busy = 2 * WGMMA[1].count(&p) >= u64::from(chip.sms);
-        return if busy || p.m > 2 * SKINNY_TILE { "wgmma_cluster" } else { "skinny" };
-    }
-    "mma"
 }

@@ -66,7 +66,6 @@ template <class T, int M, int R, int U, int WARPS> WB_DEVICE void gemv(const Arg
 #define GEMV_ALL(T)                                                                                                    \
     GEMV(T, 1, 2, 4, 8)                                                                                                \
     GEMV(T, 1, 2, 4, 16)                                                                                               \
-    GEMV(T, 1, 2, 8, 8)                                                                                                \
     GEMV(T, 1, 4, 2, 8)                                                                                                \
     GEMV(T, 2, 2, 4, 8)                                                                                                \
     GEMV(T, 4, 2, 2, 8)                                                                                                \

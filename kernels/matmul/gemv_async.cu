@@ -91,6 +91,7 @@ template <class T, int M, int R, int U, int D, int WARPS> WB_DEVICE void gemv_as
     GEMV(T, 1, 4, 1, 6, 8)                                                                                             \
     GEMV(T, 1, 2, 2, 4, 8)                                                                                             \
     GEMV(T, 2, 2, 2, 6, 8)                                                                                             \
+    GEMV(T, 2, 2, 2, 4, 8)                                                                                             \
     GEMV(T, 2, 2, 2, 3, 8)                                                                                             \
     GEMV(T, 4, 2, 2, 4, 8)                                                                                             \
     GEMV_BOUNDED(T, 8, 2, 2, 3, 8, 256, 2)

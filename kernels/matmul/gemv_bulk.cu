@@ -102,6 +102,7 @@ template <class T, int M, int R, int U, int D, int WARPS> WB_DEVICE void gemv_bu
     GEMV(T, 1, 2, 4, 4, 8)                                                                                             \
     GEMV(T, 1, 2, 2, 4, 8)                                                                                             \
     GEMV(T, 2, 2, 2, 6, 8)                                                                                             \
+    GEMV(T, 2, 2, 2, 4, 8)                                                                                             \
     GEMV(T, 2, 2, 2, 3, 8)                                                                                             \
     GEMV(T, 4, 2, 2, 4, 8)                                                                                             \
     GEMV(T, 8, 2, 2, 3, 8)

@@ -86,6 +86,23 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
     if let Some(table) = choose::gemv_table(variant) {
         return Ok(vec![gemv(table, variant, p, chip, &at)?]);
     }
+    if let Some(table) = choose::streamk_table(variant) {
+        let c = choose::streamk_config(table, variant, p, chip)?;
+        let workspace = bindings.get("workspace")?;
+        let tensor_copies = variant == "wgmma_streamk";
+        let threads = if tensor_copies { 384 } else { 256 };
+        let grid = [c.blocks(p, chip) as u32, 1, 1];
+        let mut launch = kernel(variant, c.entry(variant, p), grid, [threads, 1, 1], p, &at).shared(c.shared() as u32);
+        if tensor_copies {
+            at.copyable(variant)?;
+            // Pieces of a stage: a consumer's gate rows or up rows; half of 256 rows of x.
+            let w_rows = if c.m == 64 { 32 } else { 64 };
+            launch = launch
+                .arg(tensor_map(at.x, p.dtype, p.k, p.m, c.m.min(128) as u32))
+                .arg(tensor_map(at.w, p.dtype, p.k, p.n, w_rows));
+        }
+        return Ok(vec![launch.ptr(workspace).ptr(workspace + c.counters(p))]);
+    }
     Ok(vec![match variant {
         "naive" => {
             let grid = [p.cols().div_ceil(32) as u32, p.m.div_ceil(8).min(65_535) as u32, 1];
@@ -108,15 +125,6 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
             // Written for 8.0: it has no griddepcontrol.wait, so it may not begin early.
             launch.programmatic = false;
             launch
-        }
-        "skinny" => {
-            let c = choose::skinny_config(p, chip)?;
-            let workspace = bindings.get("workspace")?;
-            let grid = [c.blocks(p, chip) as u32, 1, 1];
-            kernel(variant, c.entry(p), grid, [256, 1, 1], p, &at)
-                .shared(c.shared() as u32)
-                .ptr(workspace)
-                .ptr(workspace + c.counters(p))
         }
         "mma" => {
             let tile = choose::mma_tile(p, chip)?;

@@ -22,6 +22,10 @@ template <class T> struct Args {
     // Columns of the output.
     WB_DEVICE i32 cols() const { return silu() ? n / 2 : n; }
 
+    // Whether two neighbouring outputs, the first at an even column, are one plain 4-byte store.
+    WB_DEVICE bool pairs() const {
+        return post == POST_NONE && !out_f32 && n % 2 == 0 && (reinterpret_cast<u64>(out) & 3) == 0;
+    }
     WB_DEVICE void store(i32 row, i32 col, float v) const {
         i64 at = static_cast<i64>(row) * cols() + col;
         if (out_f32)

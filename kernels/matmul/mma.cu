@@ -73,7 +73,7 @@ template <class T, int BM, int BN, int WM, int WN, int STAGES> WB_DEVICE void mm
     cp_async_wait<0>();
 
     // Accumulator e of a 16 x 8 fragment: row lane / 4 (+ 8 for e >= 2), column 2 (lane % 4) + e % 2.
-    const bool pairs = !a.silu() && !a.out_f32 && a.post == POST_NONE && a.n % 2 == 0;
+    const bool pairs = a.pairs();
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll

@@ -94,6 +94,13 @@ const VARIANTS: &[Variant] = &[
         emulated: false,
         about: "Hopper: clusters of two share w by multicast, the output leaves by stmatrix and TMA",
     },
+    Variant {
+        name: "wgmma_streamk",
+        file: "wgmma_streamk.cu",
+        archs: Arch::HOPPER,
+        emulated: false,
+        about: "Hopper, up to 256 tokens: wgmma with skinny's even split, every weight read once",
+    },
 ];
 
 impl Op for Matmul {
@@ -137,6 +144,13 @@ impl Op for Matmul {
         if let Some(table) = choose::gemv_table(variant) {
             return choose::gemv_config(table, variant, &p, chip).map(|_| ());
         }
+        if let Some(table) = choose::streamk_table(variant) {
+            no_norm(variant, &p)?;
+            if variant == "wgmma_streamk" {
+                choose::copyable_rows(variant, &p)?;
+            }
+            return choose::streamk_config(table, variant, &p, chip).map(|_| ());
+        }
         match variant {
             "gemv_ptx" => ptx_rules(&p),
             "tile" | "register" => {
@@ -146,12 +160,9 @@ impl Op for Matmul {
                 no_norm(variant, &p)?;
                 no_pairs(variant, &p)
             }
-            "skinny" => {
-                no_norm(variant, &p)?;
-                choose::skinny_config(&p, chip).map(|_| ())
-            }
             "wgmma" | "wgmma_cluster" => {
                 no_norm(variant, &p)?;
+                choose::copyable_rows(variant, &p)?;
                 choose::wgmma_tile(variant, &p, chip).map(|_| ())
             }
             "mma" => {
@@ -163,10 +174,10 @@ impl Op for Matmul {
     }
     fn workspace(&self, variant: &str, shape: &Shape, chip: &Chip) -> OpResult<u64> {
         let p = Problem::of(shape)?;
-        if variant != "skinny" || p.empty() {
-            return Ok(0);
+        match choose::streamk_table(variant) {
+            Some(table) if !p.empty() => Ok(choose::streamk_config(table, variant, &p, chip)?.workspace(&p, chip)),
+            _ => Ok(0),
         }
-        Ok(choose::skinny_config(&p, chip)?.workspace(&p, chip))
     }
     fn launches(&self, variant: &str, shape: &Shape, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>> {
         self.supports(variant, shape, chip)?;

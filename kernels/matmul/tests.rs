@@ -44,9 +44,7 @@ fn decode_shapes_share_an_sm_with_the_next_kernel() {
                 let c = choose::gemv_config(table, name, &p, &Chip::H200).unwrap();
                 assert_eq!(c.m, m);
                 assert_eq!(c.blocks(&p, &Chip::H200), 132 * c.per_sm, "{name} {n}x{k}");
-                if k == 4096 || m == 1 {
-                    assert!(c.shared(&p) * 2 <= u64::from(Chip::H200.shared_optin), "{name} m={m} {n}x{k}");
-                }
+                assert!(c.pairs_up(&p, &Chip::H200), "{name} m={m} {n}x{k}");
             }
             let expected = if m == 2 && k == 14336 { "gemv" } else { "gemv_async" };
             assert_eq!(choose::variant(&p, &SM86), expected, "m={m} {n}x{k}");
@@ -69,21 +67,31 @@ fn configurations_are_picked_by_number() {
 }
 
 #[test]
-fn a_batch_goes_to_the_swapped_kernel() {
-    for (m, tile) in [(3, 8), (8, 8), (9, 16), (32, 32), (33, 64)] {
+fn a_batch_is_streamed_past_the_tensor_cores() {
+    for (m, variant, tile) in [
+        (3, "skinny", 8),
+        (8, "skinny", 8),
+        (9, "skinny", 16),
+        (32, "skinny", 32),
+        (33, "wgmma_streamk", 64),
+        (128, "wgmma_streamk", 128),
+        (200, "wgmma_streamk", 256),
+    ] {
         let p = problem(&format!("m={m},n=4096,k=4096"));
-        assert_eq!(choose::variant(&p, &Chip::H200), "skinny");
-        let c = choose::skinny_config(&p, &Chip::H200).unwrap();
+        assert_eq!(choose::variant(&p, &Chip::H200), variant);
+        let c = choose::streamk_config(choose::streamk_table(variant).unwrap(), variant, &p, &Chip::H200).unwrap();
         assert_eq!((c.m, c.tiles(&p), c.units(&p), c.blocks(&p, &Chip::H200)), (tile, 32, 32 * 64, 132));
-        // Its block and the next kernel's share an SM.
-        assert!((c.shared() + 1024) * 2 <= u64::from(Chip::H200.shared_optin), "m={m}");
-        assert!(c.workspace(&p, &Chip::H200) >= 132 * 2 * 128 * tile * 4 + 32 * 4);
-        assert!(choose::skinny_config(&p, &SM86).unwrap().shared() + 1024 <= u64::from(SM86.shared_optin));
+        // A block of skinny shares an SM with the next kernel's.
+        let share = if variant == "skinny" { 2 } else { 1 };
+        assert!((c.shared() + 1024) * share <= u64::from(Chip::H200.shared_optin), "m={m}");
+        assert!(c.workspace(&p, &Chip::H200) >= 132 * 2 * 128 * tile * 4 + 32 * 2 * 4);
+        let small = choose::streamk_config(choose::SKINNY, "skinny", &p, &SM86).unwrap();
+        assert!(small.shared() + 1024 <= u64::from(SM86.shared_optin));
     }
-    assert_eq!(choose::variant(&problem("m=4,n=4096,k=4096,pre=rmsnorm"), &Chip::H200), "gemv_bulk");
     for (shape, h200, sm86) in [
-        ("m=129,n=4096,k=4096", "skinny", "mma"),
-        ("m=256,n=28672,k=4096", "wgmma_cluster", "mma"),
+        ("m=4,n=4096,k=4096,pre=rmsnorm", "gemv_bulk", "gemv"),
+        ("m=64,n=4096,k=4100", "skinny", "skinny"),
+        ("m=256,n=28672,k=4096", "wgmma_streamk", "mma"),
         ("m=8192,n=8192,k=8192", "wgmma_cluster", "mma"),
         ("m=8192,n=8192,k=8191", "mma", "mma"),
     ] {
@@ -114,7 +122,7 @@ fn tiles_fit_the_chip() {
 #[test]
 fn tensor_copies_name_their_stride_rule() {
     let odd = problem("m=256,n=256,k=100");
-    let text = choose::wgmma_tile("wgmma", &odd, &Chip::H200).unwrap_err().0;
+    let text = choose::copyable_rows("wgmma", &odd).unwrap_err().0;
     assert!(text.contains("k=100") && text.contains("200 bytes") && text.contains("multiples of 16"), "{text}");
     let square = problem("m=8192,n=8192,k=8192");
     let tile = choose::wgmma_tile("wgmma", &square, &Chip::H200).unwrap();

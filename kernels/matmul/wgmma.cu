@@ -3,11 +3,13 @@
 // producer is already filling the ring for the next.
 #include "wgmma.cuh"
 
+constexpr i32 BM = 128;  // Rows of x in a tile: 64 for each consumer.
+
 template <class T, int BN, int STAGES>
 WB_DEVICE void wgmma_matmul(const Args<T>& a, const TensorMapArg* x_map, const TensorMapArg* w_map) {
     WB_DYN_SHARED(T, shared);
     __shared__ u64 full[STAGES], empty[STAGES];
-    const Ring<T, BN, STAGES> ring{shared, full, empty};
+    const Ring<T, BM, BN, STAGES> ring{shared, full, empty};
     pdl_launch();
     if (threadIdx.x == 0) {
         prefetch_tensormap(x_map);
@@ -54,11 +56,11 @@ WB_DEVICE void wgmma_matmul(const Args<T>& a, const TensorMapArg* x_map, const T
         for (i32 t = blockIdx.x; t < tiles; t += gridDim.x) {
             i32 tm, tn;
             grouped_raster(t, tiles_m, tiles_n, 16, tm, tn);
-            float acc[BN / 2];
-            multiply<T, BN, STAGES>(acc, ring, at, steps, consumer, [&](i32 stage) {
+            float acc[1][BN / 2];
+            multiply<T, 1, BN>(acc, ring, at, steps, consumer * 64, 0, [&](i32 stage) {
                 if (lane_id() == 0) mbar_arrive(empty + stage);
             });
-            store_registers<T, BN>(a, acc, tm * BM + consumer * 64, tn * tile_cols);
+            store_registers<T, BN>(a, acc[0], tm * BM + consumer * 64, tn * tile_cols);
         }
     }
 }

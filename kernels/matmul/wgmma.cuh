@@ -6,12 +6,12 @@
 #pragma once
 #include "matmul.cuh"
 
-constexpr i32 BM = 128, BK = 64, WARPGROUP = 128, CONSUMERS = 2;
+constexpr i32 BK = 64, WARPGROUP = 128, CONSUMERS = 2;
 constexpr i32 THREADS = (1 + CONSUMERS) * WARPGROUP;
 
-// A stage: 128 rows of x and BN rows of w, 64 k-elements (128 bytes) each, written by the copy engine with the 128-byte
+// A stage: BM rows of x and BN rows of w, 64 k-elements (128 bytes) each, written by the copy engine with the 128-byte
 // swizzle that wgmma undoes. full: the copies have landed. empty: all warps that read the stage are done with it.
-template <class T, int BN, int STAGES> struct Ring {
+template <class T, int BM, int BN, int STAGES> struct Ring {
     static constexpr i32 x_elements = BM * BK, stage_elements = (BM + BN) * BK;
     static constexpr u32 stage_bytes = stage_elements * sizeof(T);
     T* tiles;
@@ -38,19 +38,21 @@ template <int STAGES> struct Place {
     }
 };
 
-// One tile: acc = x tile . w tile over all of k. The multiplication of one stage is queued before the one of the stage
-// before it is known to have ended; only then is that stage given back.
-template <class T, int BN, int STAGES, class Release>
-WB_DEVICE void multiply(float (&acc)[BN / 2], const Ring<T, BN, STAGES>& ring, Place<STAGES>& at, i32 steps, i32 consumer,
-                        Release release) {
+// acc[i] = 64 rows of x . N rows of w over `steps` stages, i counting blocks of 64 rows from x_row on. The multiplication
+// of one stage is queued before the one of the stage before it is known to have ended; only then is that stage given back.
+template <class T, int MT, int N, class R, class P, class Release>
+WB_DEVICE void multiply(float (&acc)[MT][N / 2], const R& ring, P& at, i32 steps, i32 x_row, i32 w_row, Release release) {
     i32 previous = -1;
     for (i32 step = 0; step < steps; step++) {
         mbar_wait(ring.full + at.stage, at.round);
-        u64 x = wgmma_desc_128b(ring.x(at.stage) + consumer * 64 * BK);
-        u64 w = wgmma_desc_128b(ring.w(at.stage));
+        u64 x = wgmma_desc_128b(ring.x(at.stage) + x_row * BK), w = wgmma_desc_128b(ring.w(at.stage) + w_row * BK);
         wgmma_fence();
 #pragma unroll
-        for (int kk = 0; kk < BK / 16; kk++) Wgmma<T, BN>::run(acc, x + kk * 2, w + kk * 2, step > 0 || kk > 0);
+        for (int kk = 0; kk < BK / 16; kk++)
+#pragma unroll
+            for (int i = 0; i < MT; i++)
+                // 64 rows are 8 KB, 512 of the descriptor's units; 16 k-elements are 2.
+                Wgmma<T, N>::run(acc[i], x + i * 512 + kk * 2, w + kk * 2, step > 0 || kk > 0);
         wgmma_commit();
         wgmma_wait<1>();
         if (previous >= 0) release(previous);
@@ -58,7 +60,8 @@ WB_DEVICE void multiply(float (&acc)[BN / 2], const Ring<T, BN, STAGES>& ring, P
         at.advance();
     }
     wgmma_wait<0>();
-    wgmma_pin(acc);
+#pragma unroll
+    for (int i = 0; i < MT; i++) wgmma_pin(acc[i]);
     release(previous);
 }
 
@@ -66,7 +69,7 @@ WB_DEVICE void multiply(float (&acc)[BN / 2], const Ring<T, BN, STAGES>& ring, P
 // 8 j + 2 (lane % 4) + e % 2; with silu_mul columns BN / 2 and on are the up rows of columns 0 and on.
 template <class T, int BN> WB_DEVICE void store_registers(const Args<T>& a, const float (&acc)[BN / 2], i32 row0, i32 col0) {
     const i32 cols = a.cols(), warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    const bool pairs = !a.silu() && !a.out_f32 && a.post == POST_NONE && a.n % 2 == 0;
+    const bool pairs = a.pairs();
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         i32 row = row0 + warp * 16 + lane / 4 + h * 8;

@@ -4,6 +4,8 @@
 // stores it while the consumers go on to the next tile.
 #include "wgmma.cuh"
 
+constexpr i32 BM = 128;  // Rows of x in a tile: 64 for each consumer.
+
 constexpr i32 CHUNK = 64;  // Columns of a stored piece: 128 bytes, one swizzled row.
 
 // Stores a consumer's 64 rows x BN columns in pieces of 64 x 64 through two buffers of 8 KB.
@@ -44,7 +46,7 @@ WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const 
                              const TensorMapArg* out_map, i32 copied) {
     WB_DYN_SHARED(T, shared);
     __shared__ u64 full[STAGES], empty[STAGES];
-    const Ring<T, BN, STAGES> ring{shared, full, empty};
+    const Ring<T, BM, BN, STAGES> ring{shared, full, empty};
     T* out_buffers = shared + STAGES * ring.stage_elements;
     const u32 rank = cluster_rank();
     pdl_launch();
@@ -91,16 +93,16 @@ WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const 
         for (i32 t = first; t < tiles; t += stride) {
             i32 tm, tn;
             grouped_raster(t, tiles_m, tiles_n, 8, tm, tn);
-            float acc[BN / 2];
-            multiply<T, BN, STAGES>(acc, ring, at, steps, consumer, [&](i32 stage) {
+            float acc[1][BN / 2];
+            multiply<T, 1, BN>(acc, ring, at, steps, consumer * 64, 0, [&](i32 stage) {
                 // One lane for each block.
                 if (lane_id() < 2) mbar_arrive_remote(empty + stage, lane_id());
             });
             i32 row0 = (tm * 2 + rank) * BM + consumer * 64;
             if (copied)
-                store_copied<T, BN>(acc, out_buffers + consumer * 2 * 64 * CHUNK, out_map, row0, tn * BN, consumer);
+                store_copied<T, BN>(acc[0], out_buffers + consumer * 2 * 64 * CHUNK, out_map, row0, tn * BN, consumer);
             else
-                store_registers<T, BN>(a, acc, row0, tn * tile_cols);
+                store_registers<T, BN>(a, acc[0], row0, tn * tile_cols);
         }
         if (copied && threadIdx.x % WARPGROUP == 0) bulk_wait<0>();
     }
