@@ -6,17 +6,33 @@
 use super::{Mask, Size};
 use crate::op::{Chip, DType, OpResult};
 
-/// Vectors of a thread.
+/// Vectors of a thread of the cluster kernel, and of the fused one without a mask array.
 pub const EACH: u64 = 4;
+
+/// Vectors of each of the fused kernel's up to 512 threads: two where mask vectors need registers too.
+fn fused_each(s: &Size) -> u64 {
+    if matches!(s.mask, Mask::Bool | Mask::Additive) { EACH / 2 } else { EACH }
+}
+
+/// Vectors of the longest row that one block of the fused kernel holds.
+fn fused_most(s: &Size) -> u64 {
+    512 * fused_each(s)
+}
+
 /// Largest block.
 pub const MOST_THREADS: u64 = 1024;
 /// Blocks of a cluster that every 9.0 chip can place.
 pub const MOST_BLOCKS: u64 = 8;
 
+/// Whether every row is a whole number of 16-byte vectors.
+pub fn whole_vectors(s: &Size) -> bool {
+    s.cols % (16 / s.dtype.size()) == 0
+}
+
 /// 16-byte vectors that a row may touch: one more where rows do not begin on a boundary.
 pub fn vectors(s: &Size) -> u64 {
     let lanes = 16 / s.dtype.size();
-    let shift = if s.cols % lanes == 0 { 0 } else { lanes - 1 };
+    let shift = if whole_vectors(s) { 0 } else { lanes - 1 };
     (s.cols + shift).div_ceil(lanes)
 }
 
@@ -29,14 +45,15 @@ pub enum Fused {
     Block { threads: u64 },
 }
 
-pub fn fused(s: &Size) -> Option<Fused> {
+/// Rows that are not whole vectors have fewer kernels: widths from 9 to 128 vectors share one.
+pub fn fused(s: &Size, aligned: bool) -> Option<Fused> {
     let v = vectors(s);
     Some(match v {
-        0..=8 => Fused::Warp { lanes: 8, vectors: 1, rows: 4 },
-        9..=32 => Fused::Warp { lanes: 32, vectors: 1, rows: 4 },
-        33..=64 => Fused::Warp { lanes: 32, vectors: 2, rows: 2 },
-        65..=128 => Fused::Warp { lanes: 32, vectors: 4, rows: 1 },
-        _ if v <= EACH * MOST_THREADS => Fused::Block { threads: v.div_ceil(EACH).next_multiple_of(32) },
+        0..=8 => Fused::Warp { lanes: 8, vectors: 1, rows: if aligned { 4 } else { 2 } },
+        9..=32 if aligned => Fused::Warp { lanes: 32, vectors: 1, rows: 4 },
+        33..=64 if aligned => Fused::Warp { lanes: 32, vectors: 2, rows: 2 },
+        9..=128 => Fused::Warp { lanes: 32, vectors: 4, rows: 1 },
+        _ if v <= fused_most(s) => Fused::Block { threads: v.div_ceil(fused_each(s)).next_multiple_of(32) },
         _ => return None,
     })
 }
@@ -65,8 +82,8 @@ pub fn cluster(s: &Size, chip: &Chip) -> Cluster {
 pub fn supports(variant: &str, s: &Size, chip: &Chip) -> OpResult<()> {
     let (cols, rows) = (s.cols, s.rows);
     match variant {
-        "fused" if fused(s).is_none() => {
-            let most = EACH * MOST_THREADS * 16 / s.dtype.size();
+        "fused" if fused(s, false).is_none() => {
+            let most = fused_most(s) * 16 / s.dtype.size();
             Err(crate::op_error!("softmax/fused: cols={cols} is above {most} (less 7 where rows are misaligned)"))
         }
         "cluster" if chip.sm < 90 => Err(crate::op_error!("softmax/cluster: needs sm_90, this is sm_{}", chip.sm)),
@@ -85,12 +102,11 @@ pub fn supports(variant: &str, s: &Size, chip: &Chip) -> OpResult<()> {
 
 pub fn choose(s: &Size, chip: &Chip) -> &'static str {
     let v = vectors(s);
-    // One block of more than 512 threads is alone on its multiprocessor and idles it at each barrier; and a few rows
-    // leave most multiprocessors without work unless several blocks share each.
-    let wide = v > EACH * 512 || (v >= EACH * 256 && s.rows < u64::from(chip.sms));
+    // A few rows leave most multiprocessors without work unless several blocks share each.
+    let wide = v > fused_most(s) || (v >= EACH * 256 && s.rows < u64::from(chip.sms));
     if wide && supports("cluster", s, chip).is_ok() {
         "cluster"
-    } else if fused(s).is_some() {
+    } else if fused(s, false).is_some() {
         "fused"
     } else {
         "online"
@@ -108,15 +124,17 @@ mod tests {
 
     #[test]
     fn short_rows_share_a_warp() {
-        assert_eq!(fused(&of("rows=9,cols=64")), Some(Fused::Warp { lanes: 8, vectors: 1, rows: 4 }));
-        assert_eq!(fused(&of("rows=9,cols=65")), Some(Fused::Warp { lanes: 32, vectors: 1, rows: 4 }));
-        assert_eq!(fused(&of("rows=9,cols=1024")), Some(Fused::Warp { lanes: 32, vectors: 4, rows: 1 }));
-        assert_eq!(fused(&of("rows=9,cols=1025")), Some(Fused::Block { threads: 64 }));
-        assert_eq!(fused(&of("rows=9,cols=2048")), Some(Fused::Block { threads: 64 }));
-        assert_eq!(fused(&of("rows=9,cols=5000")), Some(Fused::Block { threads: 160 }));
-        assert_eq!(fused(&of("rows=9,cols=32768")), Some(Fused::Block { threads: 1024 }));
-        assert_eq!(fused(&of("rows=9,cols=32769")), None);
-        assert_eq!(fused(&of("rows=9,cols=16384,dtype=f32")), Some(Fused::Block { threads: 1024 }));
+        assert_eq!(fused(&of("rows=9,cols=64"), true), Some(Fused::Warp { lanes: 8, vectors: 1, rows: 4 }));
+        assert_eq!(fused(&of("rows=9,cols=65"), false), Some(Fused::Warp { lanes: 32, vectors: 4, rows: 1 }));
+        assert_eq!(fused(&of("rows=9,cols=72"), true), Some(Fused::Warp { lanes: 32, vectors: 1, rows: 4 }));
+        assert_eq!(fused(&of("rows=9,cols=1024"), true), Some(Fused::Warp { lanes: 32, vectors: 4, rows: 1 }));
+        assert_eq!(fused(&of("rows=9,cols=1025"), false), Some(Fused::Block { threads: 64 }));
+        assert_eq!(fused(&of("rows=9,cols=2048"), true), Some(Fused::Block { threads: 64 }));
+        assert_eq!(fused(&of("rows=9,cols=5000"), true), Some(Fused::Block { threads: 160 }));
+        assert_eq!(fused(&of("rows=9,cols=16384"), true), Some(Fused::Block { threads: 512 }));
+        assert_eq!(fused(&of("rows=9,cols=8192,mask=bool"), true), Some(Fused::Block { threads: 512 }));
+        assert_eq!(fused(&of("rows=9,cols=16385"), false), None);
+        assert_eq!(fused(&of("rows=9,cols=8192,dtype=f32"), true), Some(Fused::Block { threads: 512 }));
     }
 
     #[test]
@@ -126,10 +144,10 @@ mod tests {
                 for rows in [1, 64, 10_000] {
                     let s = of(&format!("rows={rows},cols={cols},dtype={dtype}"));
                     let v = vectors(&s);
-                    match fused(&s) {
+                    match fused(&s, whole_vectors(&s)) {
                         Some(Fused::Warp { lanes, vectors, .. }) => assert!(lanes * vectors >= v),
                         Some(Fused::Block { threads }) => assert!(threads * EACH >= v && threads <= 1024),
-                        None => assert!(v > 4096),
+                        None => assert!(v > 2048),
                     }
                     let c = cluster(&s, &Chip::H200);
                     assert!(c.long || c.blocks * c.threads * EACH >= v, "{s:?} {c:?}");
@@ -146,7 +164,7 @@ mod tests {
         assert_eq!(choose(&of("rows=65536,cols=1024"), &h200), "fused");
         assert_eq!(choose(&of("rows=8192,cols=16384"), &h200), "fused");
         assert_eq!(choose(&of("rows=8192,cols=32768"), &h200), "cluster");
-        assert_eq!(choose(&of("rows=8192,cols=32768"), &a100), "fused");
+        assert_eq!(choose(&of("rows=8192,cols=16384"), &a100), "fused");
         assert_eq!(choose(&of("rows=8192,cols=40000"), &a100), "online");
         assert_eq!(choose(&of("rows=4,cols=16384"), &h200), "cluster");
         assert_eq!(cluster(&of("rows=1024,cols=128256"), &h200), Cluster { blocks: 8, threads: 512, long: false });

@@ -14,51 +14,48 @@ WB_DEVICE Stat cluster_combine(Stat own, Stat* slots) {
     return warp_combine<32>(lane_id() < blocks ? slots[lane_id()] : Stat{WB_NEG_INF, 0.0f});
 }
 
-template <class T, int MASK> WB_DEVICE void by_cluster(const Problem<T>& p) {
+template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_cluster(const Problem<T>& p) {
     __shared__ Stat scratch[32], slots[16];
     cluster_arrive();
     i32 blocks = static_cast<i32>(cluster_size()), rank = static_cast<i32>(cluster_rank());
-    Row<T, MASK> row(p, blockIdx.x / blocks);
+    Row<T, MASK, ALIGNED> row(p, blockIdx.x / blocks);
     i32 threads = static_cast<i32>(blockDim.x);
     i32 first = rank * 4 * threads + static_cast<i32>(threadIdx.x);
-    Part<T, MASK, 4> part;
-    part.load(row, first, threads);
-    Stat all = cluster_combine(block_combine(part.exponentials(), scratch), slots);
+    Part<T, MASK, ALIGNED, 4> part;
+    Stat all = cluster_combine(block_combine(part.take(row, first, threads), scratch), slots);
     part.store(row, first, threads, all);
 }
 
-template <class T, int MASK> WB_DEVICE void by_cluster_long(const Problem<T>& p) {
+template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_cluster_long(const Problem<T>& p) {
     __shared__ Stat scratch[32], slots[16];
     cluster_arrive();
     i32 blocks = static_cast<i32>(cluster_size()), rank = static_cast<i32>(cluster_rank());
-    Row<T, MASK> row(p, blockIdx.x / blocks);
+    Row<T, MASK, ALIGNED> row(p, blockIdx.x / blocks);
     i32 threads = static_cast<i32>(blockDim.x), stride = 4 * threads * blocks, end = row.vectors();
     i32 first = rank * 4 * threads + static_cast<i32>(threadIdx.x);
     Stat own{WB_NEG_INF, 0.0f};
     for (i32 k = first; k < end; k += stride) {
-        Part<T, MASK, 4> part;
-        part.load(row, k, threads);
-        Stat s = part.exponentials();
+        Part<T, MASK, ALIGNED, 4> part;
+        Stat s = part.take(row, k, threads);
         float max = fmaxf(own.max, s.max), reference = finite(max);
         own = Stat{max, own.sum * ex2(own.max - reference) + s.sum * ex2(s.max - reference)};
     }
     Stat all = cluster_combine(block_combine(own, scratch), slots);
     for (i32 k = first; k < end; k += stride) {
-        Part<T, MASK, 4> part;
-        part.load(row, k, threads);
-        part.exponentials();
+        Part<T, MASK, ALIGNED, 4> part;
+        part.take(row, k, threads);
         part.store(row, k, threads, all);
     }
 }
 
-#define KERNELS(T, TN, MASK, MN)                                                                                  \
-    WB_KERNEL void __launch_bounds__(1024) softmax_cluster_##TN##_##MN(SOFTMAX_ARGS(T)) {                         \
-        by_cluster<T, MASK>(SOFTMAX_PROBLEM(T));                                                                  \
+#define BY_CLUSTER(T, NAME, MASK, ALIGNED, FUNCTION, THREADS)                                                              \
+    WB_KERNEL void __launch_bounds__(THREADS) softmax_cluster_##NAME(SOFTMAX_ARGS(T)) {                           \
+        FUNCTION<T, MASK, ALIGNED>(SOFTMAX_PROBLEM(T));                                                           \
     }                                                                                                             \
-    WB_ENTRY(softmax_cluster_##TN##_##MN)                                                                         \
-    WB_KERNEL void __launch_bounds__(1024) softmax_cluster_##TN##_##MN##_long(SOFTMAX_ARGS(T)) {                  \
-        by_cluster_long<T, MASK>(SOFTMAX_PROBLEM(T));                                                             \
-    }                                                                                                             \
-    WB_ENTRY(softmax_cluster_##TN##_##MN##_long)
+    WB_ENTRY(softmax_cluster_##NAME)
+#define KERNELS(T, NAME, MASK)                                  \
+    BY_CLUSTER(T, NAME##_aligned, MASK, true, by_cluster, 1024) \
+    BY_CLUSTER(T, NAME##_any, MASK, false, by_cluster, 1024)    \
+    BY_CLUSTER(T, NAME##_any_long, MASK, false, by_cluster_long, 512)
 
 SOFTMAX_ALL(KERNELS)

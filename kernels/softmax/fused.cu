@@ -5,49 +5,58 @@
 #include "row.cuh"
 
 // LANES lanes share a row; a warp does 32 / LANES * R rows.
-template <class T, int MASK, int LANES, int V, int R> WB_DEVICE void by_warp(const Problem<T>& p) {
+template <class T, int MASK, bool ALIGNED, int LANES, int V, int R> WB_DEVICE void by_warp(const Problem<T>& p) {
     constexpr i32 GROUPS = 32 / LANES;
     i64 warp = static_cast<i64>(blockIdx.x) * (blockDim.x >> 5) + warp_id();
     i32 lane = static_cast<i32>(lane_id()) % LANES;
     i64 first = warp * (GROUPS * R) + lane_id() / LANES;
-    Part<T, MASK, V> part[R];
+    Part<T, MASK, ALIGNED, V> part[R];
+    // Rows past the end are computed as the last one and not stored: all lanes take part in every shuffle.
 #pragma unroll
     for (i32 r = 0; r < R; r++) {
-        // Rows past the end are computed as the last one and not stored: all lanes take part in every shuffle.
-        i64 row = min(first + r * GROUPS, p.rows - 1);
-        part[r].load(Row<T, MASK>(p, row), lane, LANES);
+        part[r].issue(Row<T, MASK, ALIGNED>(p, min(first + r * GROUPS, p.rows - 1)), lane, LANES);
     }
 #pragma unroll
     for (i32 r = 0; r < R; r++) {
-        Stat all = warp_combine<LANES>(part[r].exponentials());
         i64 row = first + r * GROUPS;
-        if (row < p.rows) part[r].store(Row<T, MASK>(p, row), lane, LANES, all);
+        Row<T, MASK, ALIGNED> here(p, min(row, p.rows - 1));
+        Stat all = warp_combine<LANES>(part[r].digest(here, lane, LANES));
+        if (row < p.rows) part[r].store(here, lane, LANES, all);
     }
 }
 
-template <class T, int MASK> WB_DEVICE void by_block(const Problem<T>& p) {
+// With a mask array each vector needs twice the registers: two vectors a thread then.
+#define HAS_MASK(MASK) ((MASK) == MASK_BOOL || (MASK) == MASK_ADD)
+template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_block(const Problem<T>& p) {
     __shared__ Stat scratch[32];
-    Row<T, MASK> row(p, blockIdx.x);
-    Part<T, MASK, 4> part;
-    part.load(row, static_cast<i32>(threadIdx.x), static_cast<i32>(blockDim.x));
-    Stat all = block_combine(part.exponentials(), scratch);
-    part.store(row, static_cast<i32>(threadIdx.x), static_cast<i32>(blockDim.x), all);
+    constexpr int V = HAS_MASK(MASK) ? 2 : 4;
+    Row<T, MASK, ALIGNED> row(p, blockIdx.x);
+    i32 first = static_cast<i32>(threadIdx.x), step = static_cast<i32>(blockDim.x);
+    Part<T, MASK, ALIGNED, V> part;
+    Stat all = block_combine(part.take(row, first, step), scratch);
+    part.store(row, first, step, all);
 }
 
-// Names: lanes of a row, vectors of a lane, rows of a lane.
-#define BY_WARP(T, TN, MASK, MN, LANES, V, R)                                                                     \
-    WB_KERNEL void __launch_bounds__(128, 8) softmax_fused_##TN##_##MN##_##LANES##x##V##x##R(SOFTMAX_ARGS(T)) {   \
-        by_warp<T, MASK, LANES, V, R>(SOFTMAX_PROBLEM(T));                                                        \
+// Names: lanes of a row, vectors of a lane, rows of a lane. Rows that are whole vectors have their own kernels, a third of
+// the instructions.
+#define BY_WARP(T, NAME, MASK, ALIGNED, LANES, V, R)                                                              \
+    WB_KERNEL void __launch_bounds__(128, 8) softmax_fused_##NAME##_##LANES##x##V##x##R(SOFTMAX_ARGS(T)) {        \
+        by_warp<T, MASK, ALIGNED, LANES, V, R>(SOFTMAX_PROBLEM(T));                                               \
     }                                                                                                             \
-    WB_ENTRY(softmax_fused_##TN##_##MN##_##LANES##x##V##x##R)
-#define KERNELS(T, TN, MASK, MN)                                                                                  \
-    BY_WARP(T, TN, MASK, MN, 8, 1, 4)                                                                             \
-    BY_WARP(T, TN, MASK, MN, 32, 1, 4)                                                                            \
-    BY_WARP(T, TN, MASK, MN, 32, 2, 2)                                                                            \
-    BY_WARP(T, TN, MASK, MN, 32, 4, 1)                                                                            \
-    WB_KERNEL void __launch_bounds__(1024) softmax_fused_##TN##_##MN##_block(SOFTMAX_ARGS(T)) {                   \
-        by_block<T, MASK>(SOFTMAX_PROBLEM(T));                                                                    \
+    WB_ENTRY(softmax_fused_##NAME##_##LANES##x##V##x##R)
+#define BY_BLOCK(T, NAME, MASK, ALIGNED)                                                                          \
+    WB_KERNEL void __launch_bounds__(512, HAS_MASK(MASK) ? 3 : 2) softmax_fused_##NAME##_block(SOFTMAX_ARGS(T)) { \
+        by_block<T, MASK, ALIGNED>(SOFTMAX_PROBLEM(T));                                                           \
     }                                                                                                             \
-    WB_ENTRY(softmax_fused_##TN##_##MN##_block)
+    WB_ENTRY(softmax_fused_##NAME##_block)
+#define KERNELS(T, NAME, MASK)                       \
+    BY_WARP(T, NAME##_aligned, MASK, true, 8, 1, 4)  \
+    BY_WARP(T, NAME##_aligned, MASK, true, 32, 1, 4) \
+    BY_WARP(T, NAME##_aligned, MASK, true, 32, 2, 2) \
+    BY_WARP(T, NAME##_aligned, MASK, true, 32, 4, 1) \
+    BY_BLOCK(T, NAME##_aligned, MASK, true)          \
+    BY_WARP(T, NAME##_any, MASK, false, 8, 1, 2)     \
+    BY_WARP(T, NAME##_any, MASK, false, 32, 4, 1)    \
+    BY_BLOCK(T, NAME##_any, MASK, false)
 
 SOFTMAX_ALL(KERNELS)

@@ -21,23 +21,27 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
         return Ok(vec![launch.ptr(x).ptr(out).i32(s.cols as i64).f32(scale2)]);
     }
     let mask = match s.mask {
-        Mask::None | Mask::Causal => "limit",
+        Mask::None => "none",
+        Mask::Causal => "causal",
         Mask::Bool => "bool",
         Mask::Additive => "additive",
     };
     let entry = format!("softmax_{variant}_{}_{mask}", s.dtype.name());
     let rows = s.rows;
+    // Rows of whole vectors on 16-byte boundaries, of the mask too.
+    let aligned = choose::whole_vectors(s) && x % 16 == 0 && at.maybe("mask").unwrap_or(0) % 16 == 0;
+    let fit = if aligned { "aligned" } else { "any" };
     let (entry, blocks, threads, cluster) = match variant {
-        "fused" => match choose::fused(s).expect("`supports` has asked") {
+        "fused" => match choose::fused(s, aligned).expect("`supports` has asked") {
             Fused::Warp { lanes, vectors, rows: r } => {
                 let per_block = 4 * (32 / lanes) * r;
-                (format!("{entry}_{lanes}x{vectors}x{r}"), rows.div_ceil(per_block), 128, 1)
+                (format!("{entry}_{fit}_{lanes}x{vectors}x{r}"), rows.div_ceil(per_block), 128, 1)
             }
-            Fused::Block { threads } => (format!("{entry}_block"), rows, threads, 1),
+            Fused::Block { threads } => (format!("{entry}_{fit}_block"), rows, threads, 1),
         },
         "cluster" => {
             let c = choose::cluster(s, chip);
-            (if c.long { format!("{entry}_long") } else { entry }, rows * c.blocks, c.threads, c.blocks)
+            (format!("{entry}_{}", if c.long { "any_long" } else { fit }), rows * c.blocks, c.threads, c.blocks)
         }
         "online" => (entry, rows, choose::vectors(s).div_ceil(2).next_multiple_of(32).clamp(32, 512), 1),
         _ => (entry, rows, 256, 1),

@@ -4,13 +4,12 @@
 
 template <class T, int MASK> WB_DEVICE void online(const Problem<T>& p) {
     __shared__ Stat scratch[32];
-    Row<T, MASK> row(p, blockIdx.x);
+    Row<T, MASK, false> row(p, blockIdx.x);
     i32 threads = static_cast<i32>(blockDim.x), end = row.vectors();
     Stat own{WB_NEG_INF, 0.0f};
     for (i32 k = static_cast<i32>(threadIdx.x); k < end; k += 2 * threads) {
-        Part<T, MASK, 2> part;
-        part.load(row, k, threads);
-        Stat s = part.exponentials();
+        Part<T, MASK, false, 2> part;
+        Stat s = part.take(row, k, threads);
         float max = fmaxf(own.max, s.max), reference = finite(max);
         own = Stat{max, own.sum * ex2(own.max - reference) + s.sum * ex2(s.max - reference)};
     }
@@ -19,17 +18,16 @@ template <class T, int MASK> WB_DEVICE void online(const Problem<T>& p) {
     i32 steps = (end - static_cast<i32>(threadIdx.x) + 2 * threads - 1) / (2 * threads);
     for (i32 s = steps - 1; s >= 0; s--) {
         i32 k = static_cast<i32>(threadIdx.x) + s * 2 * threads;
-        Part<T, MASK, 2> part;
-        part.load(row, k, threads);
-        part.exponentials();
+        Part<T, MASK, false, 2> part;
+        part.take(row, k, threads);
         part.store(row, k, threads, all);
     }
 }
 
-#define KERNELS(T, TN, MASK, MN)                                                                                  \
-    WB_KERNEL void __launch_bounds__(512) softmax_online_##TN##_##MN(SOFTMAX_ARGS(T)) {                           \
+#define KERNELS(T, NAME, MASK)                                                                                    \
+    WB_KERNEL void __launch_bounds__(512) softmax_online_##NAME(SOFTMAX_ARGS(T)) {                           \
         online<T, MASK>(SOFTMAX_PROBLEM(T));                                                                      \
     }                                                                                                             \
-    WB_ENTRY(softmax_online_##TN##_##MN)
+    WB_ENTRY(softmax_online_##NAME)
 
 SOFTMAX_ALL(KERNELS)

@@ -6,15 +6,16 @@
 
 #include "../common/wb.cuh"
 
-// Which scores take part. LIMIT: columns below a limit (no mask: all; causal: up to the diagonal). BOOL: mask byte is
-// not zero. ADD: mask is added.
-#define MASK_LIMIT 0
-#define MASK_BOOL 1
-#define MASK_ADD 2
+// Which scores take part. NONE: all. CAUSAL: columns below the row's limit. BOOL: mask byte is not zero. ADD: mask is
+// added.
+#define MASK_NONE 0
+#define MASK_CAUSAL 1
+#define MASK_BOOL 2
+#define MASK_ADD 3
 #define LOG2E 1.4426950408889634f
 
-// What every kernel takes. `scale2` is scale * log2(e). `mask_rows`: row r has mask row r % mask_rows; 0 under
-// MASK_LIMIT means no mask, otherwise causal with that many queries, the last of which sees all columns.
+// What every kernel takes. `scale2` is scale * log2(e). `mask_rows`: row r has mask row r % mask_rows, or under CAUSAL is
+// that query, the last of which sees all columns.
 template <class T> struct Problem {
     const T* x;
     T* out;
@@ -47,10 +48,11 @@ WB_DEVICE Stat block_combine(Stat s, Stat* scratch) {
 }
 // What to multiply a thread's 2^(t - own maximum) by. A fully masked row has sum 0 and gives zeros; NaN stays NaN.
 WB_DEVICE float factor(float own, Stat all) {
-    return ex2(own - finite(all.max)) * (all.sum == 0.0f ? 0.0f : 1.0f / all.sum);
+    return ex2(own - finite(all.max)) * (all.sum == 0.0f ? 0.0f : rcp(all.sum));
 }
 
-template <class T, int MASK> struct Row {
+// ALIGNED: all rows of x, out and mask begin on a 16-byte boundary and are whole vectors, so no vector is partial.
+template <class T, int MASK, bool ALIGNED> struct Row {
     static constexpr i32 N = Lanes<T>::n;
     const Problem<T>& p;
     const T* x;
@@ -64,24 +66,27 @@ template <class T, int MASK> struct Row {
         i64 first = row * p.cols;
         x = p.x + first;
         out = p.out + first;
-        shift = static_cast<i32>((reinterpret_cast<u64>(x) & 15u) / sizeof(T));
-        if (MASK == MASK_LIMIT) {
-            if (p.mask_rows > 0) {
-                i64 seen = row % p.mask_rows + 1 + p.cols - p.mask_rows;
-                limit = static_cast<i32>(seen < 0 ? 0 : seen);
-            }
+        shift = ALIGNED ? 0 : static_cast<i32>((reinterpret_cast<u64>(x) & 15u) / sizeof(T));
+        if (MASK == MASK_NONE) return;
+        // Rows are fewer than 2^31 (the grid's limit), and a 32-bit remainder is several times cheaper than a 64-bit one.
+        u32 query = static_cast<u32>(row) % static_cast<u32>(p.mask_rows);
+        if (MASK == MASK_CAUSAL) {
+            i64 seen = static_cast<i64>(query) + 1 + p.cols - p.mask_rows;
+            limit = static_cast<i32>(seen < 0 ? 0 : seen);
         } else {
-            mask = row % p.mask_rows * p.cols;
-            mask_vectors = (static_cast<i32>(mask % N) == shift);
+            mask = static_cast<i64>(query) * p.cols;
+            mask_vectors = ALIGNED || static_cast<i32>(mask % N) == shift;
         }
     }
     // Vectors that hold a part of the row.
     WB_DEVICE i32 vectors() const { return (shift + p.cols + N - 1) / N; }
     // Column of a vector's first element; negative in the first vector of a misaligned row.
     WB_DEVICE i32 column(i32 vector) const { return vector * N - shift; }
-    WB_DEVICE bool whole(i32 c) const { return c >= 0 && c + N <= p.cols; }
-    // Whether all of a vector's scores are masked.
-    WB_DEVICE bool dead(i32 c) const { return c >= limit; }
+    WB_DEVICE bool whole(i32 c) const { return ALIGNED || (c >= 0 && c + N <= p.cols); }
+    // Whether a vector has something to read: not where all of its columns are hidden.
+    WB_DEVICE bool live(i32 vector, i32 end) const {
+        return vector < end && (MASK != MASK_CAUSAL || column(vector) < limit);
+    }
 
     // The vector's bytes, those of neighbouring rows included where they exist.
     WB_DEVICE Vec16 load(i32 c) const {
@@ -121,26 +126,29 @@ template <class T, int MASK> struct Row {
         }
         return v;
     }
-    // Scores of a loaded vector; -inf for what is masked or outside the row.
-    WB_DEVICE void scores(i32 c, const Vec16& v, const Vec16& m, float* t) const {
+    // Scores of a loaded vector; -inf for what is masked or outside the row. A vector that is not live was loaded as zeros
+    // and gets -inf through the multiply-add itself: no branch, so the compiler has no cause to delay another load.
+    WB_DEVICE void scores(i32 c, bool live, const Vec16& v, const Vec16& m, float* t) const {
+        float scale = live ? p.scale2 : 0.0f, offset = live ? 0.0f : WB_NEG_INF;
         unpack16<T>(v, t);
         float a[N];
         if (MASK == MASK_ADD) unpack16<T>(m, a);
 #pragma unroll
         for (i32 i = 0; i < N; i++) {
-            if (MASK == MASK_ADD) {
-                t[i] = t[i] * p.scale2 + a[i] * LOG2E;
-            } else {
-                t[i] *= p.scale2;
-            }
+            t[i] = t[i] * scale + (MASK == MASK_ADD ? a[i] * LOG2E + offset : offset);
             if (MASK == MASK_BOOL && ((m.w[i / 4] >> (8 * (i % 4))) & 0xffu) == 0) t[i] = WB_NEG_INF;
         }
-        if (c < 0 || c + N > limit) {
+        if (partial(c)) {
 #pragma unroll
             for (i32 i = 0; i < N; i++) {
-                if (c + i < 0 || c + i >= limit) t[i] = WB_NEG_INF;
+                if ((!ALIGNED && c + i < 0) || c + i >= limit) t[i] = WB_NEG_INF;
             }
         }
+    }
+    // Whether only some of a vector's columns are seen.
+    WB_DEVICE bool partial(i32 c) const {
+        if (ALIGNED && MASK != MASK_CAUSAL) return false;
+        return (!ALIGNED && c < 0) || c + N > limit;
     }
     WB_DEVICE void store(i32 c, const float* y) const {
         if (whole(c)) {
@@ -161,47 +169,43 @@ template <class T, int MASK> struct Row {
 };
 
 // The part of a row that one thread keeps in registers: V vectors, `step` apart.
-template <class T, int MASK, int V> struct Part {
+template <class T, int MASK, bool ALIGNED, int V> struct Part {
     static constexpr i32 N = Lanes<T>::n;
+    Vec16 v[V], m[V];
     float t[V * N];
     float max;
 
-    // Issues all loads before it looks at the first; writes the zeros of masked vectors while they fly.
-    WB_DEVICE void load(const Row<T, MASK>& row, i32 first, i32 step) {
-        Vec16 v[V], m[V];
+    // Issues all loads; writes the zeros of hidden vectors while they fly.
+    WB_DEVICE void issue(const Row<T, MASK, ALIGNED>& row, i32 first, i32 step) {
         i32 end = row.vectors();
 #pragma unroll
         for (i32 j = 0; j < V; j++) {
             i32 k = first + j * step, c = row.column(k);
             v[j] = m[j] = Vec16{{0, 0, 0, 0}};
-            if (k < end && !row.dead(c)) {
+            if (row.live(k, end)) {
                 v[j] = row.load(c);
-                if (MASK != MASK_LIMIT) m[j] = row.load_mask(c);
+                if (MASK == MASK_BOOL || MASK == MASK_ADD) m[j] = row.load_mask(c);
             }
         }
-        if (MASK == MASK_LIMIT) {
+        if (MASK == MASK_CAUSAL) {
 #pragma unroll
             for (i32 j = 0; j < V; j++) {
-                i32 k = first + j * step, c = row.column(k);
-                if (k < end && row.dead(c)) row.store_zero(c);
+                i32 k = first + j * step;
+                if (k < end && !row.live(k, end)) row.store_zero(row.column(k));
             }
         }
+    }
+    // Turns what was loaded into scores relative to the own maximum, and those into 2^score.
+    WB_DEVICE Stat digest(const Row<T, MASK, ALIGNED>& row, i32 first, i32 step) {
+        i32 end = row.vectors();
         max = WB_NEG_INF;
 #pragma unroll
         for (i32 j = 0; j < V; j++) {
-            i32 k = first + j * step, c = row.column(k);
-            if (k < end && !row.dead(c)) {
-                row.scores(c, v[j], m[j], t + j * N);
-            } else {
-#pragma unroll
-                for (i32 i = 0; i < N; i++) t[j * N + i] = WB_NEG_INF;
-            }
+            i32 k = first + j * step;
+            row.scores(row.column(k), row.live(k, end), v[j], m[j], t + j * N);
 #pragma unroll
             for (i32 i = 0; i < N; i++) max = fmaxf(max, t[j * N + i]);
         }
-    }
-    // Turns scores into 2^(t - own maximum).
-    WB_DEVICE Stat exponentials() {
         float reference = finite(max), sum = 0.0f;
 #pragma unroll
         for (i32 i = 0; i < V * N; i++) {
@@ -210,39 +214,45 @@ template <class T, int MASK, int V> struct Part {
         }
         return Stat{max, sum};
     }
-    WB_DEVICE void store(const Row<T, MASK>& row, i32 first, i32 step, Stat all) {
+    WB_DEVICE Stat take(const Row<T, MASK, ALIGNED>& row, i32 first, i32 step) {
+        issue(row, first, step);
+        return digest(row, first, step);
+    }
+    WB_DEVICE void store(const Row<T, MASK, ALIGNED>& row, i32 first, i32 step, Stat all) {
         float f = factor(max, all);
         i32 end = row.vectors();
 #pragma unroll
         for (i32 j = 0; j < V; j++) {
             i32 k = first + j * step, c = row.column(k);
-            if (k < end && !(MASK == MASK_LIMIT && row.dead(c))) {
+            if (!row.live(k, end)) continue;
 #pragma unroll
-                for (i32 i = 0; i < N; i++) t[j * N + i] *= f;
-                if (MASK == MASK_LIMIT && c + N > row.limit) {
-                    // Hidden columns are 0 even where the row is NaN.
+            for (i32 i = 0; i < N; i++) t[j * N + i] *= f;
+            if (MASK == MASK_CAUSAL && c + N > row.limit) {
+                // Hidden columns are 0 even where the row is NaN.
 #pragma unroll
-                    for (i32 i = 0; i < N; i++) {
-                        if (c + i >= row.limit) t[j * N + i] = 0.0f;
-                    }
+                for (i32 i = 0; i < N; i++) {
+                    if (c + i >= row.limit) t[j * N + i] = 0.0f;
                 }
-                row.store(c, t + j * N);
             }
+            row.store(c, t + j * N);
         }
     }
 };
 
-// Emits KERNEL(type, its name, mask, its name) for every combination.
-#define SOFTMAX_ALL(KERNEL)                \
-    KERNEL(bf16, bf16, MASK_LIMIT, limit)  \
-    KERNEL(bf16, bf16, MASK_BOOL, bool)    \
-    KERNEL(bf16, bf16, MASK_ADD, additive) \
-    KERNEL(f16, f16, MASK_LIMIT, limit)    \
-    KERNEL(f16, f16, MASK_BOOL, bool)      \
-    KERNEL(f16, f16, MASK_ADD, additive)   \
-    KERNEL(float, f32, MASK_LIMIT, limit)  \
-    KERNEL(float, f32, MASK_BOOL, bool)    \
-    KERNEL(float, f32, MASK_ADD, additive)
+// Emits KERNEL(type, suffix of the name, mask) for every combination.
+#define SOFTMAX_ALL(KERNEL)               \
+    KERNEL(bf16, bf16_none, MASK_NONE)    \
+    KERNEL(bf16, bf16_causal, MASK_CAUSAL)\
+    KERNEL(bf16, bf16_bool, MASK_BOOL)    \
+    KERNEL(bf16, bf16_additive, MASK_ADD) \
+    KERNEL(f16, f16_none, MASK_NONE)      \
+    KERNEL(f16, f16_causal, MASK_CAUSAL)  \
+    KERNEL(f16, f16_bool, MASK_BOOL)      \
+    KERNEL(f16, f16_additive, MASK_ADD)   \
+    KERNEL(float, f32_none, MASK_NONE)    \
+    KERNEL(float, f32_causal, MASK_CAUSAL)\
+    KERNEL(float, f32_bool, MASK_BOOL)    \
+    KERNEL(float, f32_additive, MASK_ADD)
 #define SOFTMAX_ARGS(T) const T *x, T *out, const void *mask, i64 rows, i32 cols, i32 mask_rows, float scale2
 #define SOFTMAX_PROBLEM(T) \
     Problem<T> { x, out, mask, rows, cols, mask_rows, scale2 }

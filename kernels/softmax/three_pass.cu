@@ -2,7 +2,7 @@
 // thread and step. The baseline of the ladder.
 #include "row.cuh"
 
-template <class T, int MASK> WB_DEVICE float score(const Problem<T>& p, const Row<T, MASK>& row, i32 c) {
+template <class T, int MASK> WB_DEVICE float score(const Problem<T>& p, const Row<T, MASK, false>& row, i32 c) {
     if (c >= row.limit) return WB_NEG_INF;
     float t = to_float(row.x[c]) * p.scale2;
     if (MASK == MASK_BOOL && static_cast<const u8*>(p.mask)[row.mask + c] == 0) return WB_NEG_INF;
@@ -12,7 +12,7 @@ template <class T, int MASK> WB_DEVICE float score(const Problem<T>& p, const Ro
 
 template <class T, int MASK> WB_DEVICE void three_pass(const Problem<T>& p) {
     __shared__ float scratch[2][32];
-    Row<T, MASK> row(p, blockIdx.x);
+    Row<T, MASK, false> row(p, blockIdx.x);
     float max = WB_NEG_INF;
     for (i32 c = static_cast<i32>(threadIdx.x); c < p.cols; c += blockDim.x) max = fmaxf(max, score(p, row, c));
     max = finite(block_max(max, scratch[0]));
@@ -21,15 +21,15 @@ template <class T, int MASK> WB_DEVICE void three_pass(const Problem<T>& p) {
     sum = block_sum(sum, scratch[1]);
     float scale = sum == 0.0f ? 0.0f : 1.0f / sum;
     for (i32 c = static_cast<i32>(threadIdx.x); c < p.cols; c += blockDim.x) {
-        bool masked = MASK == MASK_LIMIT && c >= row.limit;
+        bool masked = c >= row.limit;
         row.out[c] = from_float<T>(masked ? 0.0f : ex2(score(p, row, c) - max) * scale);
     }
 }
 
-#define KERNELS(T, TN, MASK, MN)                                                                                  \
-    WB_KERNEL void __launch_bounds__(256) softmax_three_pass_##TN##_##MN(SOFTMAX_ARGS(T)) {                       \
+#define KERNELS(T, NAME, MASK)                                                                                    \
+    WB_KERNEL void __launch_bounds__(256) softmax_three_pass_##NAME(SOFTMAX_ARGS(T)) {                       \
         three_pass<T, MASK>(SOFTMAX_PROBLEM(T));                                                                  \
     }                                                                                                             \
-    WB_ENTRY(softmax_three_pass_##TN##_##MN)
+    WB_ENTRY(softmax_three_pass_##NAME)
 
 SOFTMAX_ALL(KERNELS)
