@@ -127,6 +127,7 @@ fn build(command: &mut Command) -> Result<Built> {
 fn budgets(project: &Path) -> Result<()> {
     toolchain::install(project)?;
     let mut test = cargo(project);
-    test.args(["test", "--quiet", "--test", "budgets"]).env("WORKBENCH_UPDATE_BUDGETS", "1");
+    test.args(["test", "--quiet", "--test", "budgets", "resources_agree_with_the_snapshot"])
+        .env("WORKBENCH_UPDATE_BUDGETS", "1");
     run(test.env("WORKBENCH_REQUIRE_NVCC", "1"))
 }
