@@ -12,8 +12,48 @@ use workbench::launch::image::{IMAGES, Image, Resources, TOOLCHAIN, find};
 use workbench::op::{Arch, Variant};
 use workbench::toolchain;
 
-/// Kernels that may spill: image, kernel (or a prefix of it ending in `*`), why it is right all the same.
-const MAY_SPILL: &[(&str, &str, &str)] = &[];
+/// A kernel that may spill.
+struct Spill {
+    image: &'static str,
+    /// The kernel, or the beginning of its name before a `*`.
+    kernel: &'static str,
+    archs: &'static [&'static str],
+    /// Bytes stored and loaded that are still right.
+    bytes: u32,
+    why: &'static str,
+}
+
+const MAY_SPILL: &[Spill] = &[
+    Spill {
+        image: "matmul/gemv",
+        kernel: "matmul_gemv_*",
+        archs: &["sm_80", "sm_86", "sm_89"],
+        bytes: 40,
+        why: "registers are capped for the blocks that 9.0 wants on an SM; there it does not spill",
+    },
+    Spill {
+        image: "softmax/online",
+        kernel: "softmax_online_*",
+        archs: &["sm_80", "sm_86", "sm_89"],
+        bytes: 8,
+        why: "registers are capped for full occupancy: one spilled word against a third more warps",
+    },
+    Spill {
+        image: "softmax/cluster",
+        kernel: "softmax_cluster_*",
+        archs: &["sm_90"],
+        bytes: 48,
+        why: "registers are capped at 64 for 1024 threads on an SM; the words are spilled once a row",
+    },
+];
+
+impl Spill {
+    fn allows(&self, image: &str, r: &Resources) -> bool {
+        let kernel = self.kernel.strip_suffix('*').map_or(self.kernel == r.entry, |start| r.entry.starts_with(start));
+        let bytes = r.spill_stores + r.spill_loads;
+        self.image == image && kernel && self.archs.contains(&r.arch) && bytes > 0 && bytes <= self.bytes
+    }
+}
 
 /// Static shared memory that a block can have, bytes: 48 KiB on every chip; the rest is dynamic and checked at launch.
 const STATIC_SHARED: u32 = 48 << 10;
@@ -175,23 +215,17 @@ fn nothing_spills_without_a_reason() {
     if !compiled("nothing_spills_without_a_reason") {
         return;
     }
-    let allowed = |image: &str, kernel: &str| {
-        MAY_SPILL.iter().any(|(i, k, _)| {
-            *i == image && k.strip_suffix('*').map_or(*k == kernel, |prefix| kernel.starts_with(prefix))
-        })
-    };
     let spilling: Vec<String> = rows()
-        .filter(|(i, r)| r.spill_stores + r.spill_loads > 0 && !allowed(i.name, r.entry))
+        .filter(|(i, r)| r.spill_stores + r.spill_loads > 0 && !MAY_SPILL.iter().any(|s| s.allows(i.name, r)))
         .map(|(i, r)| {
             let spills = format!("{} B stored, {} B loaded", r.spill_stores, r.spill_loads);
             format!("{} {} on {}: {} registers, {spills}", i.name, r.entry, r.arch, r.registers)
         })
         .collect();
     assert!(spilling.is_empty(), "spills (list a good reason in MAY_SPILL):\n{}", spilling.join("\n"));
-    for (image, kernel, reason) in MAY_SPILL {
-        let prefix = kernel.trim_end_matches('*');
-        let used = rows().any(|(i, r)| i.name == *image && r.entry.starts_with(prefix) && r.spill_stores > 0);
-        assert!(used, "MAY_SPILL lists {image} {kernel} ({reason}), which does not spill: take it out");
+    for s in MAY_SPILL.iter().filter(|s| s.archs.iter().all(|a| TOOLCHAIN.archs.contains(a))) {
+        let used = rows().any(|(i, r)| s.allows(i.name, r));
+        assert!(used, "MAY_SPILL lists {} {} ({}), which does not spill: take it out", s.image, s.kernel, s.why);
     }
 }
 
