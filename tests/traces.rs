@@ -140,3 +140,34 @@ fn nsight_compute_details_are_read_whole() {
     assert_eq!((p.metrics.len(), p.rules.len()), (71, 11));
     assert_eq!(p.rules.iter().filter_map(|r| r.speedup).fold(0.0, f64::max), 98.86);
 }
+
+#[test]
+fn the_example_in_the_docs_is_what_the_program_says() {
+    let Some(t) = trace("event_sync_3streams_a100.json.gz") else { return };
+    let options = Options::default();
+    let a = Accountant::new(&t, 0, &options);
+    let (t0, t1) = a.span().unwrap();
+    let l = a.window(t0, t1).unwrap();
+    let said: Vec<(String, u64, i64)> = l
+        .lines
+        .iter()
+        .map(|x| (format!("{} {}", format!("{:?}", x.kind).to_lowercase(), x.name), x.count, x.ns / 1_000))
+        .collect();
+    let docs = std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/ledger.md")).unwrap();
+    let table = docs.split("| line | pieces | µs |").nth(1).unwrap();
+    let rows = table.lines().skip(2).take_while(|r| r.starts_with('|'));
+    let cells = rows.map(|r| r.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>());
+    let (mut written, mut sum) = (Vec::new(), 0);
+    for c in cells {
+        match c[0] {
+            "sum" => sum = c[2].parse::<i64>().unwrap(),
+            name => written.push((name.to_string(), c[1].parse().unwrap(), c[2].parse().unwrap())),
+        }
+    }
+    let sorted = |mut v: Vec<(String, u64, i64)>| {
+        v.sort();
+        v
+    };
+    assert_eq!(sorted(said), sorted(written));
+    assert_eq!(sum, l.window_ns / 1_000);
+}
