@@ -48,6 +48,12 @@ pub struct Scanner<'a> {
     pub non_finite: u32,
 }
 
+/// Longest string that the lenient mode tries to find the end of.
+const GUESS: usize = 16 << 10;
+
+/// Deepest nesting in an event; deeper is taken for a missing bracket.
+const DEEPEST: u32 = 64;
+
 /// Byte classes for skipping nested values.
 const QUOTE: u8 = 1;
 const OPEN: u8 = 2;
@@ -105,6 +111,10 @@ impl<'a> Scanner<'a> {
                 self.at = quote + 1;
                 return Ok(&self.bytes[start..quote]);
             }
+            // A guess must stay short, or a hostile file makes every guess read to its end.
+            if quote - start > GUESS {
+                return Err(Stop::Bad(start));
+            }
             self.at = quote + 1;
         }
     }
@@ -151,7 +161,7 @@ impl<'a> Scanner<'a> {
             b'"' => self.string().map(Value::Text),
             b'{' | b'[' => {
                 let start = self.at;
-                self.skip_nested(0)?;
+                self.skip_nested()?;
                 Ok(Value::Nested(&self.bytes[start..self.at]))
             }
             b'0'..=b'9' | b'-' | b'+' | b'.' | b'a'..=b'z' | b'A'..=b'Z' => {
@@ -174,8 +184,18 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Skips to the end of the nested value that is `depth` levels open (0: it begins here).
-    pub fn skip_nested(&mut self, mut depth: u32) -> Scanned<()> {
+    /// Skips the nested value that begins here.
+    pub fn skip_nested(&mut self) -> Scanned<()> {
+        self.skip_open(0, 0)
+    }
+
+    /// Skips what is left of the object that is open, its closing brace included.
+    pub fn skip_rest(&mut self) -> Scanned<()> {
+        self.skip_open(1, 1)
+    }
+
+    /// Skips until `depth` open brackets are closed; bit `i` of `objects` says that the one at depth `i` is a brace.
+    fn skip_open(&mut self, mut depth: u32, mut objects: u64) -> Scanned<()> {
         loop {
             let Some(&b) = self.bytes.get(self.at) else { return Err(Stop::More) };
             match CLASS[b as usize] {
@@ -183,9 +203,19 @@ impl<'a> Scanner<'a> {
                     self.string()?;
                     continue;
                 }
-                OPEN => depth += 1,
+                OPEN => {
+                    if depth == DEEPEST {
+                        return Err(Stop::Bad(self.at));
+                    }
+                    objects = objects & !(1 << depth) | u64::from(b == b'{') << depth;
+                    depth += 1;
+                }
                 CLOSE => {
-                    depth = depth.saturating_sub(1);
+                    let brace = depth > 0 && objects >> (depth - 1) & 1 == 1;
+                    if depth == 0 || brace != (b == b'}') {
+                        return Err(Stop::Bad(self.at));
+                    }
+                    depth -= 1;
                     if depth == 0 {
                         self.at += 1;
                         return Ok(());
@@ -394,5 +424,7 @@ mod tests {
         assert_eq!(s.non_finite, 2);
         assert_eq!(Scanner::new(br#"{"a": [1"#, false).value(), Err(Stop::More));
         assert_eq!(Scanner::new(b"wat,", false).value(), Err(Stop::Bad(0)));
+        assert_eq!(Scanner::new(br#"[{"a": 1]"#, false).value(), Err(Stop::Bad(8)));
+        assert_eq!(Scanner::new("[".repeat(65).as_bytes(), false).value(), Err(Stop::Bad(64)));
     }
 }

@@ -18,12 +18,16 @@ mod tests;
 /// One event longer than this is taken for a broken one.
 const LONGEST: usize = 4 << 20;
 
+/// After so many events that could not be mended, broken ones are skipped at once: the file is no trace.
+const HOPELESS: u32 = 1_000;
+
 /// Reads a Chrome trace from decompressed text.
 ///
 /// # Errors
 /// `Usage` where the text does not begin as JSON.
 pub fn read(reader: Box<dyn Read>) -> Result<Trace> {
-    let mut r = Reader { w: Window::new(reader), made: build::Builder::default(), flaws: Flaws::default() };
+    let mut r =
+        Reader { w: Window::new(reader), made: build::Builder::default(), flaws: Flaws::default(), hopeless: 0 };
     // A byte-order mark is no JSON, and some tools write one.
     if r.w.peek() == Some(0xef) {
         r.w.consume(3);
@@ -57,6 +61,8 @@ struct Reader {
     w: Window,
     made: build::Builder,
     flaws: Flaws,
+    /// Events that the lenient mode could not mend either.
+    hopeless: u32,
 }
 
 impl Reader {
@@ -179,8 +185,9 @@ impl Reader {
                         return false;
                     }
                 }
-                Err(_) if !lenient => lenient = true,
+                Err(_) if !lenient && self.hopeless < HOPELESS => lenient = true,
                 Err(_) => {
+                    self.hopeless += 1;
                     self.malformed();
                     self.w.consume(1);
                     return self.resync();

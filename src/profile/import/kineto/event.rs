@@ -96,14 +96,14 @@ impl<'a> Event<'a> {
                     e.phase = s.value()?.bytes().and_then(|b| b.first().copied()).unwrap_or(0);
                     if e.phase != b'X' {
                         // Flows, metadata, instants: nothing of them is needed.
-                        s.skip_nested(1)?;
+                        s.skip_rest()?;
                         return Ok(e);
                     }
                 }
                 b"cat" => {
                     e.category = s.value()?.bytes().map_or(Category::Ignored, Category::of);
                     if e.category == Category::Ignored {
-                        s.skip_nested(1)?;
+                        s.skip_rest()?;
                         return Ok(e);
                     }
                 }

@@ -111,3 +111,16 @@ fn small_reads_change_nothing() {
     assert_eq!(whole.operations.len(), 50);
     assert!(whole.defects.is_empty());
 }
+
+#[test]
+fn hostile_files_take_no_longer_than_honest_ones() {
+    // Each of these made every event a guess that reads on to the end.
+    let units = [r#"},{"x"y"#, r#"},{"a":[["#, r#"{"a":[{},"#, r#"},{"a":{"#, r#"},{""#, "{", "}", "[", r#"""#, r"\"];
+    for unit in units {
+        let text = format!("{{\"traceEvents\": [{}", unit.repeat(400_000 / unit.len()));
+        let begun = std::time::Instant::now();
+        let t = parse(text.as_bytes());
+        assert!(!t.defects.is_empty(), "{unit}");
+        assert!(begun.elapsed().as_secs() < 60, "{unit} took {:?}", begun.elapsed());
+    }
+}
