@@ -20,13 +20,23 @@ pub fn head_tiles(spec: &Spec, per_tile: u64) -> u64 {
 /// The variant to use when nobody names one.
 ///
 /// A cluster joins its pieces in about a microsecond less than a trip through L2 and a counter, but deals each request
-/// to eight blocks whatever its length: it wins while those blocks are one wave of the chip, and loses balance beyond.
+/// to equally many blocks whatever its length. It wins where requests are of about one length and its blocks are one
+/// wave of the chip: a short context, where that microsecond counts, or a wave that leaves no multiprocessor idle.
 pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
-    let blocks = spec.batch() * head_tiles(spec, TILE_HEADS) * 8;
-    if chip.sm >= 90 && !spec.deterministic && blocks <= u64::from(chip.sms) && spec.max_ctx <= 16_384 {
+    let (longest, shortest) = (spec.lens.iter().max().unwrap_or(&0), spec.lens.iter().min().unwrap_or(&0));
+    let even = longest - shortest <= longest / 16;
+    let (blocks, sms) = (spec.batch() * head_tiles(spec, TILE_HEADS) * cluster(spec, chip), u64::from(chip.sms));
+    let worth = *longest <= 4096 || 10 * blocks >= 9 * sms;
+    if chip.sm >= 90 && !spec.deterministic && even && blocks <= sms && worth {
         return "split_cluster";
     }
     "split_mma"
+}
+
+/// Blocks of a cluster where the shape does not say: the most, up to 8, that are still one wave of the chip.
+pub fn cluster(spec: &Spec, chip: &Chip) -> u64 {
+    let tiles = spec.batch() * head_tiles(spec, TILE_HEADS);
+    [8, 4, 2].into_iter().find(|c| tiles * c <= u64::from(chip.sms)).unwrap_or(1)
 }
 
 /// Ring depth and blocks per multiprocessor of a tensor-core kernel.
@@ -64,11 +74,14 @@ pub fn stream_ring(d: u64, kv: DType, chip: &Chip, stages: u64) -> Option<Ring> 
 /// `split_cluster`: as deep as a block's share, so that all its loads are in flight at once, if shared memory allows.
 pub fn cluster_ring(d: u64, kv: DType, chip: &Chip, tiles: u64) -> Option<Ring> {
     let stage = stage_bytes(d, kv, 8);
-    let piece = TILE_HEADS * d * 4 + TILE_HEADS * 2 * 4;
-    let most = (u64::from(chip.shared_optin) - piece) / stage;
+    // Prepared queries and new token, and the peers' pieces: a cluster of up to 16 rounds the outputs up by 15.
+    let prepared = TILE_HEADS * (2 * d + 16) + 2 * d * kv.size();
+    let received = (TILE_HEADS * d / 4 + 15) * 32;
+    let tail = prepared + received;
+    let most = u64::from(chip.shared_optin).saturating_sub(tail) / stage;
     let stages = tiles.clamp(1, 8).min(most);
     let rings = (stages * stage).max(exchange_bytes(d, 8));
-    (stages > 0).then_some(Ring { stages, blocks_per_sm: 1, shared: rings + piece })
+    (stages > 0).then_some(Ring { stages, blocks_per_sm: 1, shared: rings + tail })
 }
 
 /// Pieces that `split` cuts every request into: about two blocks for each multiprocessor, none under 128 tokens.
@@ -91,10 +104,19 @@ mod tests {
         let chip = Chip::H200;
         assert_eq!(variant(&spec("batch=1,ctx=2048"), &chip), "split_cluster");
         assert_eq!(variant(&spec("batch=2,ctx=4096"), &chip), "split_cluster");
-        assert_eq!(variant(&spec("batch=16,ctx=4096"), &chip), "split_mma");
+        assert_eq!(variant(&spec("batch=16,ctx=4096"), &chip), "split_cluster");
+        assert_eq!(variant(&spec("batch=64,ctx=8k"), &chip), "split_mma");
+        assert_eq!(variant(&spec("lens=128:4096"), &chip), "split_mma");
         assert_eq!(variant(&spec("batch=1,ctx=128k"), &chip), "split_mma");
         assert_eq!(variant(&spec("batch=1,ctx=2048,deterministic=1"), &chip), "split_mma");
         assert_eq!(variant(&spec("batch=1,ctx=2048"), &Chip { sm: 80, ..chip }), "split_mma");
+    }
+
+    #[test]
+    fn clusters_shrink_until_they_are_one_wave() {
+        for (batch, size) in [(1, 8), (2, 8), (3, 4), (4, 4), (8, 2), (16, 1), (64, 1)] {
+            assert_eq!(cluster(&spec(&format!("batch={batch},ctx=64")), &Chip::H200), size, "batch {batch}");
+        }
     }
 
     #[test]

@@ -29,7 +29,8 @@ fn geometry(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<
     let (b, d) = (spec.batch(), spec.d);
     Ok(match variant {
         "one_pass" | "one_pass_ptx" => {
-            let grid = [choose::head_tiles(spec, SIMT_HEADS), b, 1];
+            let columns = if variant == "one_pass" { choose::head_tiles(spec, SIMT_HEADS) } else { spec.kv_heads };
+            let grid = [columns, b, 1];
             Geometry { grid, plan: (0, 0), pieces: 0, piece_floats: 0 }
         }
         "split" => {
@@ -57,16 +58,16 @@ fn geometry(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<
             Geometry { grid: [blocks, 1, 1], plan: (0, LEAST_UNITS), pieces: 2 * blocks, piece_floats }
         }
         "split_cluster" => {
-            let grid = [cluster_size(shape)?, choose::head_tiles(spec, TILE_HEADS), b];
+            let grid = [cluster_size(shape, spec, chip)?, choose::head_tiles(spec, TILE_HEADS), b];
             Geometry { grid, plan: (0, 0), pieces: 0, piece_floats: 0 }
         }
         other => return Err(op_error!("paged_attention has no variant `{other}`")),
     })
 }
 
-/// Blocks of a cluster: the dimension `cluster`, 8 where not given (16 needs a launch that allows it).
-pub fn cluster_size(shape: &Shape) -> OpResult<u64> {
-    let size = shape.int_or("cluster", 8)?;
+/// Blocks of a cluster: the dimension `cluster` (16 needs a launch that allows it), or what the heuristic takes.
+fn cluster_size(shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<u64> {
+    let size = shape.int_or("cluster", choose::cluster(spec, chip))?;
     if ![1, 2, 4, 8, 16].contains(&size) {
         return Err(op_error!("cluster={size} is none of 1, 2, 4, 8, 16"));
     }
@@ -76,7 +77,7 @@ pub fn cluster_size(shape: &Shape) -> OpResult<u64> {
 /// Ring of a tensor-core variant on a chip; `stages` in the shape caps its depth.
 pub fn ring(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<choose::Ring> {
     let ring = if variant == "split_cluster" {
-        let tiles = spec.max_ctx.div_ceil(CLUSTER_TILE).div_ceil(cluster_size(shape)?);
+        let tiles = spec.max_ctx.div_ceil(CLUSTER_TILE).div_ceil(cluster_size(shape, spec, chip)?);
         choose::cluster_ring(spec.d, spec.kv, chip, tiles)
     } else {
         choose::stream_ring(spec.d, spec.kv, chip, shape.int_or("stages", 0)?)
@@ -132,6 +133,8 @@ pub fn launches(variant: &str, shape: &Shape, chip: &Chip, at: &Bindings) -> OpR
             let launch = start(entry, grid, 256).cluster([grid[0], 1, 1]).shared(ring.shared as u32);
             vec![with_args(launch)?.i32(ring.stages as i64)]
         }
+        // Below 9.0's instructions there is no wait for the kernel before, so it must not begin early.
+        "one_pass_ptx" => vec![with_args(Launch { programmatic: false, ..start(entry, grid, 128) })?],
         _ => vec![with_args(start(entry, grid, 128))?],
     })
 }

@@ -20,7 +20,7 @@ template <class T> struct Operand<T, e4m3> {
 
 // Where a unit of work (WARPS * 16 tokens of one request and head tile) lies; advanced in the order of the list.
 struct Cursor {
-    i32 b, h, tile, tiles, len;
+    i32 b, h, kv, tile, tiles, len;  // h counts head tiles, kv their kv head
 };
 
 template <class T, class KV, int D, int WARPS> struct Decode {
@@ -65,15 +65,23 @@ template <class T, class KV, int D, int WARPS> struct Decode {
         c.len = p.length(c.b);
         c.tiles = tiles_of(c.len);
     }
+    WB_DEVICE void enter_head(Cursor& c) const { c.kv = gtiles == 1 ? c.h : c.h / gtiles; }
     WB_DEVICE void advance(Cursor& c) const {
         if (++c.tile < c.tiles) return;
         c.tile = 0;
-        if (++c.h < units_h) return;
-        c.h = 0;
-        do {
-            if (++c.b >= p.batch) return;
-            enter(c);
-        } while (c.tiles == 0);
+        if (++c.h == units_h) {
+            c.h = 0;
+            do {
+                if (++c.b >= p.batch) return;
+                enter(c);
+            } while (c.tiles == 0);
+        }
+        enter_head(c);
+    }
+    WB_DEVICE i32 first_head(const Cursor& c) const { return (c.h - c.kv * gtiles) * HEADS; }  // within the group
+    WB_DEVICE i32 live_heads(const Cursor& c) const {
+        i32 left = group - first_head(c);
+        return left < HEADS ? left : HEADS;
     }
 
     // Page id of this lane's key (lane % 16) in the unit, loaded one unit before it is needed.
@@ -86,7 +94,7 @@ template <class T, class KV, int D, int WARPS> struct Decode {
     // Begins the copies of the unit into a stage. Tokens beyond the length arrive as zeros, never as what lies there.
     WB_DEVICE void issue(const Cursor& c, i32 id, int stage) const {
         i32 t = c.tile * UNIT + warp * KEYS + (lane & 15);
-        u32 at = id < 0 ? NO_CHUNK : p.chunk_in(id, t - p.page_of(t) * p.page, c.h / gtiles);
+        u32 at = id < 0 ? NO_CHUNK : p.chunk_in(id, t - p.page_of(t) * p.page, c.kv);
         unsigned char* k = ring + stage * STAGE;
         const unsigned char* kc = static_cast<const unsigned char*>(p.k_cache);
         const unsigned char* vc = static_cast<const unsigned char*>(p.v_cache);
@@ -102,95 +110,82 @@ template <class T, class KV, int D, int WARPS> struct Decode {
         }
     }
 
-    // Query fragments of a head tile; columns without a head are zero. With `fused`, rotated here and rounded to T as
-    // the separate kernel would have stored them.
-    WB_DEVICE void load_q(const Cursor& c) {
-        int head = lane >> 2, col = lane & 3;
-        i32 kv = c.h / gtiles, g = (c.h % gtiles) * HEADS + head;
-        const T* row = static_cast<const T*>(p.q) + c.b * p.q_row + static_cast<i64>(kv * group + g) * D;
-        bool live = g < group;
-        // Which elements a lane's two registers hold in a step of 16: pairs for 16-bit caches; for e4m3, whose four
-        // neighbouring bytes a lane gets at once, the even and the odd ones of four.
-        constexpr bool BYTES = sizeof(KV) == 1;
-#pragma unroll
-        for (int s = 0; s < STEPS; s++) q[s][0] = q[s][1] = 0;
-        if (!live) return;
-        if (!p.fused) {
-#pragma unroll
-            for (int s = 0; s < STEPS; s++) {
-                float x[4];
-                read4(row + s * 16, col, x);
-                put_q<BYTES>(s, x);
-            }
-            return;
-        }
-        i32 pos = c.len - 1 < p.max_pos ? c.len - 1 : p.max_pos - 1;
+    // Query rows of a head tile and, with `fused`, the new token, made by the whole block in shared memory: `prepared`
+    // holds 8 rows of M with Q_PITCH bytes between them, then the new key and value as the cache holds them. A thread
+    // makes four elements of a row, two neighbours and the two that rotation pairs with them. A barrier must follow.
+    static constexpr int Q_PITCH = 2 * D + 16;  // eight rows of a fragment fall on different banks
+    static constexpr int PREPARED = HEADS * Q_PITCH + 2 * ROW;
+    WB_DEVICE void prepare(const Cursor& c, unsigned char* prepared, bool has_new) const {
+        constexpr int PARTS = D / 4;
+        i32 live = live_heads(c), head0 = c.kv * group + first_head(c);
+        i32 rows = HEADS + (has_new ? 2 : 0);
+        i32 t = c.len - 1, pos = t < p.max_pos ? t : p.max_pos - 1;
         const float* cs = p.cos_sin + static_cast<i64>(pos) * D;
-#pragma unroll
-        for (int s = 0; s < STEPS / 2; s++) {
-            float x[4], y[4];
-            read4(row + s * 16, col, x);
-            read4(row + s * 16 + D / 2, col, y);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int e = s * 16 + element(col, i);
-                rotate(x[i], y[i], cs[e], cs[D / 2 + e]);
+        const T* base = static_cast<const T*>(p.q) + c.b * p.q_row;
+        for (int item = threadIdx.x; item < rows * PARTS; item += THREADS) {
+            int r = item / PARTS, i = item % PARTS * 2;
+            if (r >= live && r < HEADS) {
+                put_q(prepared + r * Q_PITCH, i, 0.0f, 0.0f);
+                put_q(prepared + r * Q_PITCH, i + D / 2, 0.0f, 0.0f);
+                continue;
             }
-            put_q<BYTES>(s, x);
-            put_q<BYTES>(s + STEPS / 2, y);
+            // Rows of the projections: heads, then the keys and the values of the kv heads.
+            i32 row = r < HEADS ? head0 + r : p.heads + (r - HEADS) * p.kv_heads + c.kv;
+            const T* at = base + static_cast<i64>(row) * D + i;
+            Pair x = unpack2<T>(*reinterpret_cast<const u32*>(at));
+            Pair y = unpack2<T>(*reinterpret_cast<const u32*>(at + D / 2));
+            if (p.fused && r <= HEADS) {
+                rotate(x.lo, y.lo, cs[i], cs[D / 2 + i]);
+                rotate(x.hi, y.hi, cs[i + 1], cs[D / 2 + i + 1]);
+            }
+            if (r < HEADS) {
+                put_q(prepared + r * Q_PITCH, i, x.lo, x.hi);
+                put_q(prepared + r * Q_PITCH, i + D / 2, y.lo, y.hi);
+            } else {
+                append(c, prepared + HEADS * Q_PITCH, r - HEADS, i, x, y);
+            }
         }
     }
-    // The four elements (of 16) that lane column `col` holds, in register order.
-    WB_DEVICE static int element(int col, int i) {
-        return sizeof(KV) == 1 ? 4 * col + (i & 1) * 2 + (i >> 1) : 2 * col + (i & 1) + (i >> 1) * 8;
-    }
-    WB_DEVICE static void read4(const T* at, int col, float (&x)[4]) {
-        if (sizeof(KV) == 1) {
-            u32 a = reinterpret_cast<const u32*>(at)[2 * col], b = reinterpret_cast<const u32*>(at)[2 * col + 1];
-            Pair u = unpack2<T>(a), v = unpack2<T>(b);
-            x[0] = u.lo, x[1] = v.lo, x[2] = u.hi, x[3] = v.hi;
+    // Two neighbouring elements of a query row, rounded to T as a separate kernel would have stored them. For e4m3
+    // caches the four bytes that a lane gets at once are its even and its odd ones, so the row is stored in that order.
+    WB_DEVICE static void put_q(unsigned char* row, int i, float lo, float hi) {
+        if constexpr (sizeof(KV) == 2) {
+            *reinterpret_cast<u32*>(row + i * 2) = pack2<M>(lo, hi);
         } else {
-            u32 a = reinterpret_cast<const u32*>(at)[col], b = reinterpret_cast<const u32*>(at)[col + 4];
-            Pair u = unpack2<T>(a), v = unpack2<T>(b);
-            x[0] = u.lo, x[1] = u.hi, x[2] = v.lo, x[3] = v.hi;
+            lo = fminf(fmaxf(to_float(from_float<T>(lo)), -65504.0f), 65504.0f);
+            hi = fminf(fmaxf(to_float(from_float<T>(hi)), -65504.0f), 65504.0f);
+            u16* at = reinterpret_cast<u16*>(row) + (i & ~15) + 2 * ((i & 15) >> 2) + ((i & 3) >> 1);
+            at[0] = f32_to_f16(lo);
+            at[8] = f32_to_f16(hi);
         }
     }
-    template <bool BYTES> WB_DEVICE void put_q(int s, const float (&x)[4]) {
-        float y[4];
+    // Query fragments of this warp: matrix n of ldmatrix is elements 8n to 8n + 7 of all eight heads.
+    WB_DEVICE void take_q(const unsigned char* prepared) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            y[i] = to_float(from_float<T>(x[i]));
-            if (BYTES) y[i] = fminf(fmaxf(y[i], -65504.0f), 65504.0f);
+        for (int s = 0; s < STEPS; s += 2) {
+            u32 w[4];
+            ldmatrix_x4(w, prepared + (lane & 7) * Q_PITCH + (s * 2 + (lane >> 3)) * 16);
+            q[s][0] = w[0], q[s][1] = w[1], q[s + 1][0] = w[2], q[s + 1][1] = w[3];
         }
-        q[s][0] = pack2<M>(y[0], y[1]);
-        q[s][1] = pack2<M>(y[2], y[3]);
     }
-
-    // The new token's key (rotated) and value, rounded to the cache's type, into `fresh` (2 rows) by the warp that
-    // will meet it, and into the cache by the one head tile that owns the kv head.
-    WB_DEVICE void append(const Cursor& c, unsigned char* fresh) const {
-        i32 kv = c.h / gtiles, t = c.len - 1;
-        const T* k = static_cast<const T*>(p.q) + c.b * p.q_row + static_cast<i64>(p.heads + kv) * D;
-        const T* v = k + static_cast<i64>(p.kv_heads) * D;
-        i32 pos = t < p.max_pos ? t : p.max_pos - 1;
-        const float* cs = p.cos_sin + static_cast<i64>(pos) * D;
-        KV* fk = reinterpret_cast<KV*>(fresh);
-        float ik = sizeof(KV) == 1 ? 1.0f / p.k_scale : 1.0f, iv = sizeof(KV) == 1 ? 1.0f / p.v_scale : 1.0f;
-        for (int i = lane; i < D / 2; i += 32) {
-            float a = to_float(k[i]), b = to_float(k[i + D / 2]);
-            rotate(a, b, cs[i], cs[D / 2 + i]);
-            fk[i] = from_float<KV>(a * ik);
-            fk[i + D / 2] = from_float<KV>(b * ik);
-            fk[D + i] = from_float<KV>(to_float(v[i]) * iv);
-            fk[D + i + D / 2] = from_float<KV>(to_float(v[i + D / 2]) * iv);
+    // Four elements of the new key (which = 0) or value (1) in the cache's type: for the warp that meets the token, and
+    // into the cache by the one head tile that owns the kv head.
+    WB_DEVICE void append(const Cursor& c, unsigned char* fresh, int which, int i, Pair x, Pair y) const {
+        if (sizeof(KV) == 1) {
+            float f = 1.0f / (which == 0 ? p.k_scale : p.v_scale);
+            x.lo *= f, x.hi *= f, y.lo *= f, y.hi *= f;
         }
-        __syncwarp();
-        u32 at = p.chunk(c.b, t, kv);
-        if (c.h % gtiles == 0 && at != NO_CHUNK && lane < CHUNKS) {
-            u64 dst = (static_cast<u64>(at) + lane) * 16;
-            st16(static_cast<unsigned char*>(p.k_cache) + dst, ld16(fresh + lane * 16));
-            st16(static_cast<unsigned char*>(p.v_cache) + dst, ld16(fresh + ROW + lane * 16));
-        }
+        KV four[4] = {from_float<KV>(x.lo), from_float<KV>(x.hi), from_float<KV>(y.lo), from_float<KV>(y.hi)};
+        store4(reinterpret_cast<KV*>(fresh) + which * D + i, four);
+        if (first_head(c) != 0) return;
+        u32 at = p.chunk(c.b, c.len - 1, c.kv);
+        if (at == NO_CHUNK) return;
+        unsigned char* cache = static_cast<unsigned char*>(which == 0 ? p.k_cache : p.v_cache);
+        store4(reinterpret_cast<KV*>(cache + static_cast<u64>(at) * 16) + i, four);
+    }
+    WB_DEVICE static void store4(KV* at, const KV (&v)[4]) {
+        at[0] = v[0], at[1] = v[1];
+        at[D / 2] = v[2], at[D / 2 + 1] = v[3];
     }
     // The warp of the unit that holds the last token.
     WB_DEVICE bool holds_last(const Cursor& c) const { return ((c.len - 1) % UNIT) / KEYS == warp; }

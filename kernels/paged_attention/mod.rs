@@ -38,6 +38,13 @@ const VARIANTS: &[Variant] = &[
         about: "a block for each request and kv head, the whole context in one pass of online softmax",
     },
     Variant {
+        name: "one_pass_ptx",
+        file: "one_pass_d128.ptx",
+        archs: Arch::ALL,
+        emulated: false,
+        about: "by hand in PTX, bf16 and d=128: a warp for each query head, nothing shared, nothing waited for",
+    },
+    Variant {
         name: "split",
         file: "split.cu",
         archs: Arch::ALL,
@@ -78,7 +85,7 @@ const DIMS: &[Dim] = &[
     Dim { key: "v_scale", default: "1", about: "values are cached as v / v_scale (e4m3)" },
     Dim { key: "scale", default: "1/sqrt(d)", about: "softmax scale" },
     Dim { key: "deterministic", default: "0", about: "1: pieces of 512 tokens, results independent of the batch" },
-    Dim { key: "cluster", default: "8", about: "blocks of a cluster (split_cluster)" },
+    Dim { key: "cluster", default: "by batch", about: "blocks of a cluster, 1 to 16 (split_cluster)" },
     Dim { key: "stages", default: "0", about: "depth of the ring, 0 for as deep as fits (split_mma)" },
 ];
 
@@ -161,6 +168,9 @@ impl Op for PagedAttention {
             return Err(op_error!("qk_norm=rms is rope_append's work; the fused launch rotates unnormalised heads"));
         }
         match variant {
+            "one_pass_ptx" if s.d != 128 || s.dtype != DType::Bf16 || s.kv != DType::Bf16 || s.fused => {
+                Err(op_error!("one_pass_ptx is for dtype=bf16, kv=bf16, d=128, fuse=none"))
+            }
             "split_mma" => launch::ring(variant, shape, &s, chip).map(drop),
             "split_cluster" if s.deterministic => {
                 Err(op_error!("deterministic=1 fixes the piece; a cluster deals every request to all its blocks"))
@@ -233,16 +243,16 @@ impl Op for PagedAttention {
     }
 }
 
-/// 64 requests whose lengths run from 128 to 32768 in equal ratios, shuffled.
+/// 64 requests of 128 to 32768 tokens, their logarithms uniform: the lengths that peers/paged_decode.py draws.
+const RAGGED: &str = "\
+    771:295:4729:191:2498:972:176:2134:157:1417:188:211:1347:12544:254:441:4151:24520:3140:1154:28725:\
+    165:14948:637:284:245:708:11820:348:3219:4424:1009:2668:181:178:401:5568:1370:730:3291:1579:674:\
+    10477:6173:495:3094:2355:16396:7309:631:29356:246:1300:8522:297:1926:159:5205:8881:3070:16427:729:\
+    6048:3456";
+
 fn ragged() -> Shape {
-    let mut lens: Vec<u64> = (0..64).map(|i| (128.0 * 256f64.powf(f64::from(i) / 63.0)).round() as u64).collect();
-    let mut rng = Rng(7);
-    for i in (1..lens.len()).rev() {
-        lens.swap(i, rng.range(0, i as u64) as usize);
-    }
-    let pages: u64 = lens.iter().map(|l| l.div_ceil(16)).sum();
-    let text: Vec<String> = lens.iter().map(u64::to_string).collect();
-    Shape::new().with("lens", text.join(":")).with("page", 16).with("pool_pages", pages)
+    let pages: u64 = RAGGED.split(':').filter_map(|l| l.parse::<u64>().ok()).map(|l| l.div_ceil(16)).sum();
+    Shape::new().with("lens", RAGGED).with("page", 16).with("pool_pages", pages)
 }
 
 /// Whether the caches of a shape begin with NaN in unused slots.

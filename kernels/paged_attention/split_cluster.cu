@@ -13,28 +13,31 @@ template <class T, class KV, int D> struct Cluster : Decode<T, KV, D, 8> {
     using Base::p;
     static constexpr int WARPS = 8, HEADS = Base::HEADS;
 
-    float* exchange;       // over the rings, once every copy has landed
-    float* block_sum;      // this block's piece for its peers: o [8][D], then top and sum [8][2]
-    unsigned char* fresh;
+    float* exchange;          // over the rings, once every copy has landed
+    unsigned char* prepared;  // queries and the new token
+    // What the peers send: for each rank and each of this block's outputs, four sums, then maximum and denominator.
+    float* received;
 
     WB_DEVICE Cluster(const Problem& p, unsigned char* smem, int stages) : Base(p, smem, stages) {
         int rings = WARPS * stages * Base::STAGE;
         exchange = reinterpret_cast<float*>(smem);
-        block_sum = reinterpret_cast<float*>(smem + (rings > Base::EXCHANGE ? rings : Base::EXCHANGE));
-        fresh = reinterpret_cast<unsigned char*>(block_sum);
+        prepared = smem + (rings > Base::EXCHANGE ? rings : Base::EXCHANGE);
+        received = reinterpret_cast<float*>(prepared + Base::PREPARED);
     }
 
     WB_DEVICE void run() {
         pdl_launch();
+        cluster_arrive();  // waited for before the first store to a peer: it must have begun
         Cursor c;
         c.b = blockIdx.z;
         c.h = blockIdx.y;
         this->enter(c);
+        this->enter_head(c);
         i32 rank = cluster_rank(), size = cluster_size();
         i32 share = c.tiles / size, extra = c.tiles - share * size;
         c.tile = rank * share + (rank < extra ? rank : extra);
         i32 n = share + (rank < extra ? 1 : 0);
-        bool has_new = p.fused && n > 0 && c.tile + n == c.tiles && this->holds_last(c);
+        bool has_new = p.fused && n > 0 && c.tile + n == c.tiles;
         // Keys and values of earlier tokens were written by earlier steps, so with `fused` they may be fetched while
         // the projections are still being computed; without it the kernel before this one appended a token.
         if (!p.fused) pdl_wait();
@@ -46,14 +49,16 @@ template <class T, class KV, int D> struct Cluster : Decode<T, KV, D, 8> {
             cp_async_commit();
         }
         if (p.fused) pdl_wait();
-        if (n > 0) this->load_q(c);
-        if (has_new) this->append(c, fresh);
+        if (n > 0) this->prepare(c, prepared, has_new);
+        __syncthreads();
+        if (n > 0) this->take_q(prepared);
+        has_new = has_new && this->holds_last(c);
         this->reset();
         int slot = 0;
         for (; c.tile < end; c.tile++) {
             cp_async_wait_upto(this->stages - 1);
             __syncwarp();
-            if (has_new && c.tile == end - 1) this->patch(c, fresh, slot);
+            if (has_new && c.tile == end - 1) this->patch(c, prepared + HEADS * Base::Q_PITCH, slot);
             this->fold(c, slot);
             __syncwarp();  // every lane has read the stage before it is filled again
             next(ahead, id, end, slot);
@@ -73,44 +78,43 @@ template <class T, class KV, int D> struct Cluster : Decode<T, KV, D, 8> {
         if (++ahead.tile < end) id = this->page_id(ahead);
     }
 
+    // Output item i (four dimensions of a head) is finished by rank i % size; every block sends it its piece there. One
+    // barrier: after it nobody touches a peer's memory again.
     WB_DEVICE void join_cluster(const Cursor& c, i32 rank, i32 size) {
-        i32 kv = c.h / this->gtiles, g0 = (c.h % this->gtiles) * HEADS;
-        i32 live = this->group - g0 < HEADS ? this->group - g0 : HEADS;
-        float* ml = block_sum + HEADS * D;
-        for (int item = threadIdx.x; item < live * (D / 4); item += Base::THREADS) {
+        i32 items = this->live_heads(c) * (D / 4), mine = (items + size - 1) / size;
+        cluster_wait();
+        for (int item = threadIdx.x; item < items; item += Base::THREADS) {
             int head = item / (D / 4), d0 = item % (D / 4) * 4;
             float acc[4], top, sum;
             Base::template join<4>(exchange, head, d0, acc, top, sum);
-            st16(block_sum + head * D + d0, pack16<float>(acc));
-            if (d0 == 0) {
-                ml[head * 2] = top;
-                ml[head * 2 + 1] = sum;
-            }
+            float* to = cluster_map(received, item % size) + (rank * mine + item / size) * 8;
+            st16(to, pack16<float>(acc));
+            to[4] = top;
+            to[5] = sum;
         }
         cluster_sync();
-        // Each block finishes its share of the outputs, four dimensions a thread, pieces in rank order.
-        for (int item = threadIdx.x * size + rank; item < live * (D / 4); item += Base::THREADS * size) {
-            int head = item / (D / 4), d0 = item % (D / 4) * 4;
+        for (int at = threadIdx.x; at < mine; at += Base::THREADS) {
+            int item = at * size + rank, head = item / (D / 4), d0 = item % (D / 4) * 4;
+            if (item >= items) break;
             float top = WB_NEG_INF, sum = 0.0f, acc[4] = {0, 0, 0, 0};
 #pragma unroll 8
-            for (i32 i = 0; i < size; i++) top = fmaxf(top, cluster_map(ml, i)[head * 2]);
+            for (i32 i = 0; i < size; i++) top = fmaxf(top, received[(i * mine + at) * 8 + 4]);
             float from = finite_max(top);
 #pragma unroll 8
             for (i32 i = 0; i < size; i++) {
-                float f = ex2(cluster_map(ml, i)[head * 2] - from);
-                sum += f * cluster_map(ml, i)[head * 2 + 1];
-                Vec16 v = ld16(cluster_map(block_sum, i) + head * D + d0);
+                const float* piece = received + (i * mine + at) * 8;
+                float f = ex2(piece[4] - from);
+                sum += f * piece[5];
 #pragma unroll
-                for (int j = 0; j < 4; j++) acc[j] += f * __uint_as_float(v.w[j]);
+                for (int j = 0; j < 4; j++) acc[j] += f * piece[j];
             }
             float f = sum > 0.0f ? p.v_scale / sum : (sum == 0.0f ? 0.0f : WB_NAN);
-            i64 row = static_cast<i64>(c.b) * p.heads + kv * this->group + g0 + head;
+            i64 row = static_cast<i64>(c.b) * p.heads + c.kv * this->group + this->first_head(c) + head;
             u32* out = reinterpret_cast<u32*>(static_cast<T*>(p.out) + row * D + d0);
             out[0] = pack2<T>(acc[0] * f, acc[1] * f);
             out[1] = pack2<T>(acc[2] * f, acc[3] * f);
             if (d0 == 0) p.lse[row] = sum == 0.0f ? WB_NEG_INF : (top + lg2(sum)) * ATTN_LN2;
         }
-        cluster_sync();  // a block's piece outlives its readers
     }
 };
 

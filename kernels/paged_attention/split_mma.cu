@@ -21,13 +21,13 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
     static constexpr int PIECE = HEADS * D + HEADS * 2;
 
     float* exchange;
-    unsigned char* fresh;  // this warp's part of the exchange
+    unsigned char* prepared;  // at the exchange's place: queries and the new token, until the piece ends
     u32* last;
     i32 base = 0, extra = 0, blocks = 0;  // the even share: `extra` blocks take base + 1 units
 
     WB_DEVICE Stream(const Problem& p, unsigned char* smem, int stages) : Base(p, smem, stages) {
         exchange = reinterpret_cast<float*>(smem + WARPS * stages * Base::STAGE);
-        fresh = reinterpret_cast<unsigned char*>(exchange + this->warp * HEADS * Base::PITCH);
+        prepared = reinterpret_cast<unsigned char*>(exchange);
         last = reinterpret_cast<u32*>(smem + WARPS * stages * Base::STAGE + Base::EXCHANGE);
     }
 
@@ -44,6 +44,7 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
             c.b = bh / this->units_h;
             c.h = bh % this->units_h;
             this->enter(c);
+            this->enter_head(c);
             c.tile = piece * p.plan_a;
             i32 left = c.tiles - c.tile;
             return left <= 0 ? 0 : (left < p.plan_a ? left : p.plan_a);
@@ -80,6 +81,7 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
                 i32 within = first - prior * this->units_h;
                 c.h = within / c.tiles;
                 c.tile = within - c.h * c.tiles;
+                this->enter_head(c);
                 return n;
             }
             before += __shfl_sync(WB_FULL_MASK, sum, 31);
@@ -119,18 +121,18 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
             i32 first_tile = c.tile;
             i32 left = c.tiles - c.tile;
             i32 now = n - done < left ? n - done : left;
-            bool has_new = p.fused && now == left && this->holds_last(c);
-            this->load_q(c);
-            if (p.fused && now == left) {
-                __syncthreads();  // the new token waits in the exchange, which the piece before may still be using
-                if (has_new) this->append(c, fresh);
-            }
+            bool has_new = p.fused && now == left;
+            __syncthreads();  // the piece before may still be joining in the exchange
+            this->prepare(c, prepared, has_new);
+            __syncthreads();
+            this->take_q(prepared);
+            has_new = has_new && this->holds_last(c);
             this->reset();
             Cursor seg = c;
             for (i32 i = 0; i < now; i++) {
                 cp_async_wait_upto(this->stages - 1);
                 __syncwarp();
-                if (has_new && i == now - 1) this->patch(c, fresh, slot);
+                if (has_new && i == now - 1) this->patch(c, prepared + HEADS * Base::Q_PITCH, slot);
                 this->fold(c, slot);
                 __syncwarp();  // every lane has read the stage before it is filled again
                 issued = next(ahead, id, issued, n, slot);
@@ -156,11 +158,10 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
 
     // A piece is over: write the output if it is all of its (request, head tile), else hand it to the last to arrive.
     WB_DEVICE void finish(const Cursor& seg, i32 first_tile, i32 now, i32 done) {
-        __syncthreads();  // the exchange may still be read for the piece before
+        __syncthreads();  // every warp is done with what was prepared in the exchange
         this->publish(exchange);
         __syncthreads();
-        i32 kv = seg.h / this->gtiles, g0 = (seg.h % this->gtiles) * HEADS;
-        i32 live = this->group - g0 < HEADS ? this->group - g0 : HEADS;
+        i32 live = this->live_heads(seg), head0 = seg.kv * this->group + this->first_head(seg);
         bool whole = now == seg.tiles;
         float* piece = p.partial + static_cast<i64>(slot_of(first_tile, now, done)) * PIECE;
         for (int item = threadIdx.x; item < live * (D / 8); item += Base::THREADS) {
@@ -168,7 +169,7 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
             float acc[8], top, sum;
             Base::template join<8>(exchange, head, d0, acc, top, sum);
             if (whole) {
-                write_out<T, D>(p, seg.b, kv * this->group + g0 + head, d0, acc, top, sum);
+                write_out<T, D>(p, seg.b, head0 + head, d0, acc, top, sum);
             } else {
                 st16(piece + head * D + d0, pack16<float>(acc));
                 st16(piece + head * D + d0 + 4, pack16<float>(acc + 4));
@@ -178,7 +179,7 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
                 }
             }
         }
-        if (!whole) join_pieces(seg, first_tile, now, done, kv, g0, live);
+        if (!whole) join_pieces(seg, first_tile, now, done, head0, live);
     }
 
     // Where this block's piece lies: with the even share a block has at most two, the end of one (request, head tile)
@@ -188,7 +189,7 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
         return 2 * blockIdx.x + (done > now && first_tile == 0 ? 1 : 0);
     }
 
-    WB_DEVICE void join_pieces(const Cursor& seg, i32 first_tile, i32 now, i32 done, i32 kv, i32 g0, i32 live) {
+    WB_DEVICE void join_pieces(const Cursor& seg, i32 first_tile, i32 now, i32 done, i32 head0, i32 live) {
         i32 first_block, pieces, unit0 = 0;
         if (p.plan_a > 0) {
             first_block = blockIdx.x - first_tile / p.plan_a;
@@ -199,12 +200,11 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
             pieces = block_of(unit0 + seg.tiles - 1) - first_block + 1;
         }
         u32* counter = p.counters + seg.b * this->units_h + seg.h;
-        __threadfence();
+        // The barrier puts every thread's stores before thread 0's release, and its acquire before every thread's loads.
         __syncthreads();
         if (threadIdx.x == 0) *last = atomic_add_acq_rel(counter, 1) == static_cast<u32>(pieces - 1);
         __syncthreads();
         if (*last == 0) return;
-        __threadfence();
         if (threadIdx.x == 0) *counter = 0;
         for (int item = threadIdx.x; item < live * (D / 8); item += Base::THREADS) {
             int head = item / (D / 8), d0 = item % (D / 8) * 8;
@@ -226,7 +226,7 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
                     acc[4 + j] += f * __uint_as_float(b.w[j]);
                 }
             }
-            write_out<T, D>(p, seg.b, kv * this->group + g0 + head, d0, acc, top, sum);
+            write_out<T, D>(p, seg.b, head0 + head, d0, acc, top, sum);
         }
     }
     WB_DEVICE const float* piece_at(i32 first_block, i32 i, i32 unit0) const {
