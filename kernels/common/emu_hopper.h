@@ -13,6 +13,7 @@ inline void cluster_arrive() {
     m.cluster_arrived++;
     wb_emu::cluster_release_if_complete(m);
 }
+inline void cluster_arrive_relaxed() { cluster_arrive(); }
 inline void cluster_wait() {
     wb_emu::Machine* m = wb_emu::tls.machine;
     wb_emu::poll([](void* at, u64 phase) { return static_cast<wb_emu::Machine*>(at)->cluster_phase != phase; }, m,

@@ -17,6 +17,8 @@ WB_DEVICE u32 cluster_size() {
 }
 // All threads of all blocks of the cluster; orders their shared memory.
 WB_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+// Only says that this thread is here: what it wrote before is not published, which spares a fence.
+WB_DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 WB_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 WB_DEVICE void cluster_sync() {
     cluster_arrive();

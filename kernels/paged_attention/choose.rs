@@ -6,11 +6,16 @@ use crate::op::{Chip, DType};
 /// Query heads of a tensor-core tile and of a CUDA-core block.
 pub const TILE_HEADS: u64 = 8;
 pub const SIMT_HEADS: u64 = 4;
-/// Tokens of a unit of `split_mma` (four warps of 16 keys) and of a tile of `split_cluster` (eight).
-pub const UNIT: u64 = 64;
-pub const CLUSTER_TILE: u64 = 128;
+/// Warps of a block.
+pub const STREAM_WARPS: u64 = 4;
+pub const CLUSTER_WARPS: u64 = 8;
 /// Tokens of a piece where pieces are fixed (`deterministic`).
 pub const FIXED_PIECE: u64 = 512;
+
+/// Keys of a warp's tile (Decode::KEYS): as many bytes in either type.
+pub const fn keys(kv: DType) -> u64 {
+    if matches!(kv, DType::E4m3) { 32 } else { 16 }
+}
 
 /// Tiles that a GQA group is cut into.
 pub fn head_tiles(spec: &Spec, per_tile: u64) -> u64 {
@@ -48,9 +53,9 @@ pub struct Ring {
     pub shared: u64,
 }
 
-/// Bytes of a ring stage of `warps` warps: 16 keys and 16 values each.
+/// Bytes of a ring stage of `warps` warps: a tile of keys and of values each.
 fn stage_bytes(d: u64, kv: DType, warps: u64) -> u64 {
-    warps * 2 * 16 * d * kv.size()
+    warps * 2 * keys(kv) * d * kv.size()
 }
 /// Bytes where `warps` warps exchange their results (Decode::EXCHANGE).
 fn exchange_bytes(d: u64, warps: u64) -> u64 {
@@ -62,7 +67,7 @@ fn exchange_bytes(d: u64, warps: u64) -> u64 {
 pub fn stream_ring(d: u64, kv: DType, chip: &Chip, stages: u64) -> Option<Ring> {
     const RESERVED: u64 = 1024; // the system's share of each block
     const DEEPEST: u64 = 8;
-    let (stage, fixed) = (stage_bytes(d, kv, 4), exchange_bytes(d, 4) + 16);
+    let (stage, fixed) = (stage_bytes(d, kv, STREAM_WARPS), exchange_bytes(d, STREAM_WARPS) + 16);
     let all = u64::from(chip.shared_optin);
     let fit = |bytes: u64| bytes.saturating_sub(fixed) / stage;
     let pair = fit((all + RESERVED) / 2 - RESERVED);
@@ -73,14 +78,14 @@ pub fn stream_ring(d: u64, kv: DType, chip: &Chip, stages: u64) -> Option<Ring> 
 
 /// `split_cluster`: as deep as a block's share, so that all its loads are in flight at once, if shared memory allows.
 pub fn cluster_ring(d: u64, kv: DType, chip: &Chip, tiles: u64) -> Option<Ring> {
-    let stage = stage_bytes(d, kv, 8);
+    let stage = stage_bytes(d, kv, CLUSTER_WARPS);
     // Prepared queries and new token, and the peers' pieces: a cluster of up to 16 rounds the outputs up by 15.
     let prepared = TILE_HEADS * (2 * d + 16) + 2 * d * kv.size();
     let received = (TILE_HEADS * d / 4 + 15) * 32;
     let tail = prepared + received;
     let most = u64::from(chip.shared_optin).saturating_sub(tail) / stage;
     let stages = tiles.clamp(1, 8).min(most);
-    let rings = (stages * stage).max(exchange_bytes(d, 8));
+    let rings = (stages * stage).max(exchange_bytes(d, CLUSTER_WARPS));
     (stages > 0).then_some(Ring { stages, blocks_per_sm: 1, shared: rings + tail })
 }
 

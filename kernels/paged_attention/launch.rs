@@ -1,11 +1,11 @@
 //! Launches of paged attention as data, in the order of the kernels' argument list (ATTN_PARAMS in problem.cuh).
 
-use super::choose::{self, CLUSTER_TILE, FIXED_PIECE, SIMT_HEADS, TILE_HEADS, UNIT};
+use super::choose::{self, CLUSTER_WARPS, FIXED_PIECE, SIMT_HEADS, STREAM_WARPS, TILE_HEADS};
 use super::spec::Spec;
 use crate::op::{Arg, Bindings, Chip, DType, Launch, OpResult, Shape};
 use crate::op_error;
 
-/// Least units (of 64 tokens) that make a block of `split_mma` worth starting.
+/// Least units (a tile for each warp) that make a block of `split_mma` worth starting.
 const LEAST_UNITS: u64 = 2;
 
 /// Sizes of one launch, settled by a variant's own rules.
@@ -44,16 +44,17 @@ fn geometry(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<
             Geometry { grid, plan, pieces: b * spec.heads * count, piece_floats: d + 4 }
         }
         "split_mma" => {
+            let unit = STREAM_WARPS * choose::keys(spec.kv);
             let tiles = choose::head_tiles(spec, TILE_HEADS);
             let piece_floats = TILE_HEADS * d + TILE_HEADS * 2;
             if spec.deterministic {
                 let count = spec.max_ctx.div_ceil(FIXED_PIECE);
                 let blocks = b * tiles * count;
-                let plan = (FIXED_PIECE / UNIT, count);
+                let plan = (FIXED_PIECE / unit, count);
                 return Ok(Geometry { grid: [blocks, 1, 1], plan, pieces: blocks, piece_floats });
             }
             let ring = ring(variant, shape, spec, chip)?;
-            let most = (b * tiles * spec.max_ctx.div_ceil(UNIT) / LEAST_UNITS).max(1);
+            let most = (b * tiles * spec.max_ctx.div_ceil(unit) / LEAST_UNITS).max(1);
             let blocks = (u64::from(chip.sms) * ring.blocks_per_sm).min(most);
             Geometry { grid: [blocks, 1, 1], plan: (0, LEAST_UNITS), pieces: 2 * blocks, piece_floats }
         }
@@ -77,7 +78,7 @@ fn cluster_size(shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<u64> {
 /// Ring of a tensor-core variant on a chip; `stages` in the shape caps its depth.
 pub fn ring(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<choose::Ring> {
     let ring = if variant == "split_cluster" {
-        let tiles = spec.max_ctx.div_ceil(CLUSTER_TILE).div_ceil(cluster_size(shape, spec, chip)?);
+        let tiles = spec.max_ctx.div_ceil(CLUSTER_WARPS * choose::keys(spec.kv)).div_ceil(cluster_size(shape, spec, chip)?);
         choose::cluster_ring(spec.d, spec.kv, chip, tiles)
     } else {
         choose::stream_ring(spec.d, spec.kv, chip, shape.int_or("stages", 0)?)

@@ -1,4 +1,4 @@
-// The tensor-core core of decode attention: one warp streams 16 keys at a time through its own ring of shared-memory
+// The tensor-core core of decode attention: one warp streams 16 keys (32 of one byte) at a time through its own ring of shared-memory
 // stages and folds them into an online softmax for up to eight query heads of one kv head.
 //
 // Roles. mma.m16n8k16 computes S = K Qᵀ with 16 keys as rows and the query heads as the 8 columns, so a GQA group of
@@ -18,14 +18,15 @@ template <class T> struct Operand<T, e4m3> {
     using type = f16;
 };
 
-// Where a unit of work (WARPS * 16 tokens of one request and head tile) lies; advanced in the order of the list.
+// Where a unit of work (a tile for each warp, one request and head tile) lies; advanced in the order of the list.
 struct Cursor {
     i32 b, h, kv, tile, tiles, len;  // h counts head tiles, kv their kv head
 };
 
 template <class T, class KV, int D, int WARPS> struct Decode {
     using M = typename Operand<T, KV>::type;
-    static constexpr int KEYS = 16;              // keys of a warp's tile
+    static constexpr int KEYS = sizeof(KV) == 1 ? 32 : 16;  // keys of a warp's tile: 8 KB of K and V at d = 128
+    static constexpr int SUBS = KEYS / 16;                  // products of 16 keys
     static constexpr int UNIT = KEYS * WARPS;    // tokens of a block's tile
     static constexpr int HEADS = 8;              // columns of the tile
     static constexpr int STEPS = D / 16;
@@ -84,22 +85,22 @@ template <class T, class KV, int D, int WARPS> struct Decode {
         return left < HEADS ? left : HEADS;
     }
 
-    // Page id of this lane's key (lane % 16) in the unit, loaded one unit before it is needed.
+    // Page id of this lane's key (lane % KEYS) in the unit, loaded one unit before it is needed.
     WB_DEVICE i32 page_id(const Cursor& c) const {
-        i32 t = c.tile * UNIT + warp * KEYS + (lane & 15);
+        i32 t = c.tile * UNIT + warp * KEYS + (lane & (KEYS - 1));
         i32 usable = c.len - p.fused;  // the new token is not in the cache yet
         return t < usable ? p.table[static_cast<i64>(c.b) * p.max_pages + p.page_of(t)] : -1;
     }
 
     // Begins the copies of the unit into a stage. Tokens beyond the length arrive as zeros, never as what lies there.
     WB_DEVICE void issue(const Cursor& c, i32 id, int stage) const {
-        i32 t = c.tile * UNIT + warp * KEYS + (lane & 15);
+        i32 t = c.tile * UNIT + warp * KEYS + (lane & (KEYS - 1));
         u32 at = id < 0 ? NO_CHUNK : p.chunk_in(id, t - p.page_of(t) * p.page, c.kv);
         unsigned char* k = ring + stage * STAGE;
         const unsigned char* kc = static_cast<const unsigned char*>(p.k_cache);
         const unsigned char* vc = static_cast<const unsigned char*>(p.v_cache);
 #pragma unroll
-        for (int i = 0; i < CHUNKS / 2; i++) {
+        for (int i = 0; i < KEYS * CHUNKS / 32; i++) {
             int row = (i * 32 + lane) / CHUNKS, chunk = (i * 32 + lane) % CHUNKS;
             u32 first = __shfl_sync(WB_FULL_MASK, at, row);
             bool ok = first != NO_CHUNK;
@@ -207,36 +208,48 @@ template <class T, class KV, int D, int WARPS> struct Decode {
         for (int s = 0; s < STEPS; s++) o[s][0] = o[s][1] = o[s][2] = o[s][3] = 0.0f;
     }
 
-    // Folds the 16 keys of a stage into m, l and o.
+    // Folds the keys of a stage into m, l and o.
     WB_DEVICE void fold(const Cursor& c, int stage) {
         i32 first = c.tile * UNIT + warp * KEYS;
         if (first >= c.len) return;
         const unsigned char* k = ring + stage * STAGE;
         const unsigned char* v = k + KEYS * ROW;
         int mat = lane >> 3, r = lane & 7;
-        float s0[4] = {0, 0, 0, 0}, s1[4] = {0, 0, 0, 0};
-        scores(k, mat, r, s0, s1);
-        float s[4];
+        float s[SUBS][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) s[i] = (s0[i] + s1[i]) * p.scale_log2;
+        for (int u = 0; u < SUBS; u++) {
+            float s0[4] = {0, 0, 0, 0}, s1[4] = {0, 0, 0, 0};
+            scores(k + u * 16 * ROW, mat, r, s0, s1);
+#pragma unroll
+            for (int i = 0; i < 4; i++) s[u][i] = (s0[i] + s1[i]) * p.scale_log2;
+        }
         if (first + KEYS > c.len) {
-            i32 t = first + (lane >> 2);
-            if (t >= c.len) s[0] = s[1] = WB_NEG_INF;
-            if (t + 8 >= c.len) s[2] = s[3] = WB_NEG_INF;
+#pragma unroll
+            for (int u = 0; u < SUBS; u++) {
+                i32 t = first + u * 16 + (lane >> 2);
+                if (t >= c.len) s[u][0] = s[u][1] = WB_NEG_INF;
+                if (t + 8 >= c.len) s[u][2] = s[u][3] = WB_NEG_INF;
+            }
         }
         float scale[2];
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            float top = fmaxf(s[j], s[j + 2]);
+            float top = fmaxf(s[0][j], s[0][j + 2]);
+#pragma unroll
+            for (int u = 1; u < SUBS; u++) top = fmaxf(top, fmaxf(s[u][j], s[u][j + 2]));
 #pragma unroll
             for (int d = 4; d < 32; d *= 2) top = fmaxf(top, __shfl_xor_sync(WB_FULL_MASK, top, d));
             top = fmaxf(m[j], top);
             float base = finite_max(top);
             scale[j] = ex2(m[j] - base);
             m[j] = top;
-            s[j] = ex2(s[j] - base);
-            s[j + 2] = ex2(s[j + 2] - base);
-            l[j] = l[j] * scale[j] + (s[j] + s[j + 2]);
+            l[j] *= scale[j];
+#pragma unroll
+            for (int u = 0; u < SUBS; u++) {
+                s[u][j] = ex2(s[u][j] - base);
+                s[u][j + 2] = ex2(s[u][j + 2] - base);
+                l[j] += s[u][j] + s[u][j + 2];
+            }
         }
 #pragma unroll
         for (int i = 0; i < STEPS; i++) {
@@ -245,8 +258,11 @@ template <class T, class KV, int D, int WARPS> struct Decode {
             o[i][2] *= scale[0];
             o[i][3] *= scale[1];
         }
-        u32 pr[2] = {transpose_8x8(pack2<M>(s[0], s[1])), transpose_8x8(pack2<M>(s[2], s[3]))};
-        values(v, mat, r, pr);
+#pragma unroll
+        for (int u = 0; u < SUBS; u++) {
+            u32 pr[2] = {transpose_8x8(pack2<M>(s[u][0], s[u][1])), transpose_8x8(pack2<M>(s[u][2], s[u][3]))};
+            values(v + u * 16 * ROW, mat, r, pr);
+        }
     }
     WB_DEVICE void scores(const unsigned char* k, int mat, int r, float (&s0)[4], float (&s1)[4]) const {
         int key = (mat & 1) * 8 + r;

@@ -27,7 +27,7 @@ template <class T, class KV, int D> struct Cluster : Decode<T, KV, D, 8> {
 
     WB_DEVICE void run() {
         pdl_launch();
-        cluster_arrive();  // waited for before the first store to a peer: it must have begun
+        cluster_arrive_relaxed();  // waited for before the first store to a peer: it must have begun
         Cursor c;
         c.b = blockIdx.z;
         c.h = blockIdx.y;

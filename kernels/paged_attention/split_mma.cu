@@ -1,6 +1,6 @@
 // Split-KV decode on tensor cores, one launch: a fixed grid of blocks shares the tokens of all requests evenly.
 //
-// The work is a list of units, 64 tokens of one (request, head tile), in order of request, head tile, position. Block g
+// The work is a list of units, 64 tokens (128 of e4m3) of one (request, head tile), in order of request, head tile, position. Block g
 // takes an equal run of the list, whatever request it falls in, so that a request of 128 tokens and one of 32768 cost
 // what their tokens cost and no block is held up by the longest. The list is never stored: each warp finds the block's
 // first unit from prefix sums over the lengths, on the device, so a captured graph replays with other lengths.
