@@ -78,7 +78,8 @@ fn cluster_size(shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<u64> {
 /// Ring of a tensor-core variant on a chip; `stages` in the shape caps its depth.
 pub fn ring(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<choose::Ring> {
     let ring = if variant == "split_cluster" {
-        let tiles = spec.max_ctx.div_ceil(CLUSTER_WARPS * choose::keys(spec.kv)).div_ceil(cluster_size(shape, spec, chip)?);
+        let tiles =
+            spec.max_ctx.div_ceil(CLUSTER_WARPS * choose::keys(spec.kv)).div_ceil(cluster_size(shape, spec, chip)?);
         choose::cluster_ring(spec.d, spec.kv, chip, tiles)
     } else {
         choose::stream_ring(spec.d, spec.kv, chip, shape.int_or("stages", 0)?)
