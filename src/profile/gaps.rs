@@ -7,6 +7,7 @@ use super::steps::{StepLedger, StepReport, Steps};
 use super::trace::{Defect, DeviceInfo, Name, Trace, Work};
 use crate::error::Result;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Everything that `workbench gaps` knows of one device. The JSON is this, flat, with the keys that scripts rely on.
 #[derive(Clone, Debug, Serialize)]
@@ -15,7 +16,7 @@ pub struct GapReport {
     /// Always `recorded`: the capture was taken elsewhere or earlier.
     pub provenance: &'static str,
     /// Facts that the file states of itself.
-    pub environment: Vec<(String, String)>,
+    pub environment: BTreeMap<String, String>,
     pub file: String,
     pub format: String,
     pub device_info: DeviceInfo,
@@ -110,7 +111,7 @@ impl GapReport {
         Ok(Self {
             schema: 1,
             provenance: "recorded",
-            environment: from.trace.facts.clone(),
+            environment: from.trace.facts.iter().cloned().collect(),
             file: from.file.to_string(),
             format: from.trace.format.clone(),
             device_info: info.unwrap_or(DeviceInfo { id: device, ..DeviceInfo::default() }),

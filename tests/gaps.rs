@@ -1,0 +1,158 @@
+//! `gaps`, `doctor FILE` and `compare` from the command line, on made-up captures.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use workbench::profile::synth;
+
+fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_workbench")).args(args).output().unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let out = run(&[args, &["--json", "-"]].concat());
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+/// A decode loop of five steps in a file of its own.
+fn capture(folder: &Path, name: &str, layers: u64, seed: u64) -> PathBuf {
+    let mut text = Vec::new();
+    synth::kineto(5, layers, seed, &mut text).unwrap();
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn the_json_has_the_keys_that_scripts_rely_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let v = json(&["gaps", text(&capture(folder.path(), "a.json", 4, 1))]);
+    for key in [
+        "schema",
+        "provenance",
+        "environment",
+        "device",
+        "window_ns",
+        "residual_ns",
+        "operations",
+        "busy_ns",
+        "lines",
+        "steps",
+        "defects",
+    ] {
+        assert!(!v[key].is_null(), "{key}");
+    }
+    assert_eq!((v["residual_ns"].as_i64(), v["operations"].as_i64()), (Some(0), Some(100)));
+    let lines = v["lines"].as_array().unwrap();
+    let sum: i64 = lines.iter().map(|l| l["ns"].as_i64().unwrap()).sum();
+    assert_eq!(Some(sum), v["window_ns"].as_i64());
+    for l in lines {
+        let kind = l["kind"].as_str().unwrap();
+        assert!(["kernel", "overlap", "memcpy", "memset", "gap", "head", "tail", "unknown"].contains(&kind));
+        assert!(l["name"].is_string() && l["count"].is_u64());
+    }
+    assert_eq!(v["steps"].as_array().unwrap().len(), 5);
+    assert_eq!(v["step_report"]["n"], 4);
+    for s in v["steps"].as_array().unwrap() {
+        let sum: i64 = s["lines"].as_array().unwrap().iter().map(|l| l["ns"].as_i64().unwrap()).sum();
+        assert_eq!(Some(sum), s["window_ns"].as_i64());
+    }
+    assert!(v["segments"].is_null(), "segments come only when asked for");
+}
+
+#[test]
+fn compressed_files_and_repetition_say_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = capture(folder.path(), "a.json", 4, 1);
+    let bytes = std::fs::read(&plain).unwrap();
+    // The names say nothing: formats are told by content.
+    let gz = folder.path().join("b.bin");
+    let mut w = flate2::write::GzEncoder::new(std::fs::File::create(&gz).unwrap(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut w, &bytes).unwrap();
+    w.finish().unwrap();
+    let zst = folder.path().join("c.bin");
+    let level = ruzstd::encoding::CompressionLevel::Fastest;
+    std::fs::write(&zst, ruzstd::encoding::compress_to_vec(bytes.as_slice(), level)).unwrap();
+    let lines = |p: &Path| json(&["gaps", text(p)])["lines"].clone();
+    assert_eq!(lines(&plain), lines(&gz));
+    assert_eq!(lines(&plain), lines(&zst));
+    let steps = |how: &str| {
+        let v = json(&["gaps", text(&plain), "--step", how]);
+        v["steps"].as_array().unwrap().iter().map(|s| s["start_ns"].as_i64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(steps("profiler"), steps("range:^ProfilerStep"));
+    assert_eq!(steps("whole").len(), 1);
+    assert_eq!(run(&["gaps", text(&plain), "--step", "graph"]).status.code(), Some(2));
+}
+
+#[test]
+fn every_form_of_the_report_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = capture(folder.path(), "a.json", 4, 1);
+    let out = |name: &str| folder.path().join(name);
+    let (csv, md, perfetto) = (out("a.csv"), out("a.md"), out("a.perfetto.json"));
+    let o = run(&["gaps", text(&a), "--csv", text(&csv), "--md", text(&md), "--perfetto", text(&perfetto)]);
+    assert!(o.status.success());
+    let table = String::from_utf8(o.stdout).unwrap();
+    for part in
+        ["Ledger: every nanosecond", "Why the device idled", "residual", "Not launch latency", "ProfilerStep ranges"]
+    {
+        assert!(table.contains(part), "{part} is not in\n{table}");
+    }
+    let rows = std::fs::read_to_string(csv).unwrap();
+    assert!(rows.starts_with("file,device,kind,name,count,ns,floor_ns,predicted_ns\n"));
+    assert!(std::fs::read_to_string(md).unwrap().contains("| kind | name |"));
+    let trace: Value = serde_json::from_slice(&std::fs::read(perfetto).unwrap()).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 200);
+}
+
+#[test]
+fn doctor_says_what_a_file_is_worth() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = capture(folder.path(), "a.json", 4, 1);
+    assert_eq!(json(&["doctor", text(&good)])["defects"].as_array().unwrap().len(), 0);
+    let cut = folder.path().join("cut.json");
+    let bytes = std::fs::read(&good).unwrap();
+    std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    let v = json(&["doctor", text(&cut)]);
+    let truncated = v["defects"].as_array().unwrap().iter().find(|d| d["defect"] == "truncated").unwrap();
+    assert!(truncated["first_offset"].as_u64().unwrap() <= bytes.len() as u64 / 2);
+    assert!(run(&["gaps", text(&cut)]).status.success());
+    let bare = folder.path().join("bare.json");
+    std::fs::write(&bare, r#"{"schemaVersion": 1, "traceEvents": []}"#).unwrap();
+    assert_eq!(run(&["doctor", text(&bare)]).status.code(), Some(4));
+    assert_eq!(run(&["gaps", text(&bare)]).status.code(), Some(4));
+    let other = folder.path().join("other.txt");
+    std::fs::write(&other, "hello\n").unwrap();
+    for bad in [text(&other), "no/such/file"] {
+        let o = run(&["gaps", bad]);
+        assert_eq!(o.status.code(), Some(2));
+        assert!(!o.stderr.is_empty() && o.stdout.is_empty());
+    }
+}
+
+#[test]
+fn compare_explains_the_difference_and_gates() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (capture(folder.path(), "a.json", 4, 1), capture(folder.path(), "b.json", 5, 1));
+    let v = json(&["compare", text(&a), text(&b)]);
+    assert_eq!((v["residual_ns"].as_i64(), v["verdict"].as_str()), (Some(0), Some("slower")));
+    let sum: i64 = v["lines"].as_array().unwrap().iter().map(|l| l["delta_ns"].as_i64().unwrap()).sum();
+    assert_eq!(Some(sum), v["wall_delta_ns"].as_i64());
+    assert_eq!(v["sequences"]["distance"], 5);
+    let gate = |a: &Path, b: &Path| run(&["compare", text(a), text(b), "--max-regression", "5%"]).status.code();
+    assert_eq!(gate(&a, &b), Some(1));
+    assert_eq!(gate(&b, &a), Some(0));
+    assert_eq!(json(&["compare", text(&a), text(&a)])["verdict"], "same");
+    // A report of ours in JSON stands for its trace.
+    let report = folder.path().join("report.json");
+    assert!(run(&["gaps", text(&a), "--json", text(&report)]).status.success());
+    let v = json(&["compare", text(&report), text(&report)]);
+    assert_eq!((v["wall_delta_ns"].as_i64(), v["verdict"].as_str()), (Some(0), Some("same")));
+    assert_eq!(run(&["compare", text(&a), text(&b), "--max-regression", "x"]).status.code(), Some(2));
+}
