@@ -9,9 +9,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 use workbench::error::Kind;
 use workbench::kernels::OPS;
-use workbench::op::{Chip, DType, Launch};
+use workbench::op::{Arg, Chip, DType, Init, Launch};
 use workbench::run::verify::{Limits, Outcome, shapes, sweep};
-use workbench::run::{Emulator, Executor, emulate};
+use workbench::run::{Emulator, Executor, emulate, fill};
 
 fn required() -> bool {
     std::env::var("WORKBENCH_REQUIRE_EMULATED").is_ok_and(|v| v == "1")
@@ -65,6 +65,33 @@ macro_rules! quarters {
 }
 quarters!(ops_first = 0, ops_second = 1, ops_third = 2, ops_fourth = 3);
 
+/// The device's fills and the host's are one definition: every element the same bits.
+#[test]
+fn fills_are_the_same_on_host_and_device() {
+    let Some(mut e) = emulator() else { return };
+    let (len, key) = (1000u64, fill::key(7, "x"));
+    for dtype in [DType::F32, DType::Bf16, DType::F16, DType::E4m3] {
+        for (kind, init) in [(0, Init::Normal { std: 1.7 }), (1, Init::Uniform { lo: -3.0, hi: 5.0 })] {
+            let (a, b) = match init {
+                Init::Normal { std } => (std / fill::SUM_STD, 0.0),
+                _ => (-3.0, 5.0),
+            };
+            let out = e.alloc(len * dtype.size()).unwrap();
+            let launch = Launch::new("common/fill", format!("fill_{}", dtype.name()), [3, 1, 1], [256, 1, 1]);
+            let launch = launch.ptr(out).i64(len as i64).arg(Arg::U64(key)).i32(kind).f32(a).f32(b);
+            if let Err(why) = e.launch(&[launch]) {
+                assert!(!required(), "{why}");
+                eprintln!("SKIPPED: {why}");
+                return;
+            }
+            let mut got = vec![0; (len * dtype.size()) as usize];
+            e.read(out, &mut got).unwrap();
+            assert_eq!(got, fill::bytes(&init, dtype, key, 0, len).unwrap(), "{init:?} {dtype:?}");
+            e.free(out).unwrap();
+        }
+    }
+}
+
 /// The deliberately wrong kernels, compiled once, with the same compiler and flags as the others.
 fn faulty() -> Option<Emulator> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -108,7 +135,7 @@ fn run(executor: &mut Emulator, entry: &str) -> Vec<Result<Vec<u8>, String>> {
     let mut results = Vec::new();
     for schedule in 0..executor.schedules() {
         executor.set_schedule(schedule);
-        executor.fill(out, DType::F32, N, &workbench::op::Init::Poison, 0).unwrap();
+        executor.fill(out, DType::F32, N, &Init::Poison, 0).unwrap();
         results.push(
             executor
                 .launch(std::slice::from_ref(&launch))

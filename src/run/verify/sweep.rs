@@ -16,7 +16,7 @@ pub struct Limits {
 
 impl Limits {
     /// For the emulator: about a tenth of a second in each of three thread orders.
-    pub const EMULATOR: Self = Self { bytes: 3 << 20, flops: 8_000_000 };
+    pub const EMULATOR: Self = Self { bytes: 3 << 20, flops: 4_000_000 };
     /// For a GPU.
     pub const GPU: Self = Self { bytes: 1 << 30, flops: 4_000_000_000_000 };
 
