@@ -1,4 +1,4 @@
-// Host twins of ptx_hopper.cuh: clusters, mbarriers, bulk copies. Tensor copies and wgmma have none.
+// Host twins of ptx_hopper.cuh: clusters, mbarriers, bulk copies. Tensor copies and wgmma: emu_tensor.h.
 #pragma once
 
 // --- Clusters.
@@ -133,3 +133,5 @@ inline void stmatrix_x4(void* row, const u32 (&r)[4]) {
     WbStore s{row, r};
     wb_emu::collective(0xffffffffu, wb_stmatrix, &s, "stmatrix");
 }
+
+#include "emu_tensor.h"

@@ -84,21 +84,21 @@ const VARIANTS: &[Variant] = &[
         name: "wgmma",
         file: "wgmma.cu",
         archs: Arch::HOPPER,
-        emulated: false,
+        emulated: true,
         about: "Hopper: wgmma and TMA, a producer and two consumer warpgroups, persistent",
     },
     Variant {
         name: "wgmma_cluster",
         file: "wgmma_cluster.cu",
         archs: Arch::HOPPER,
-        emulated: false,
+        emulated: true,
         about: "Hopper: clusters of two share w by multicast, the output leaves by stmatrix and TMA",
     },
     Variant {
         name: "wgmma_streamk",
         file: "wgmma_streamk.cu",
         archs: Arch::HOPPER,
-        emulated: false,
+        emulated: true,
         about: "Hopper, up to 256 tokens: wgmma with skinny's even split, every weight read once",
     },
 ];
@@ -192,6 +192,9 @@ impl Op for Matmul {
     }
     fn edge_shapes(&self) -> Vec<Shape> {
         shapes::edges()
+    }
+    fn large_shapes(&self) -> Vec<Shape> {
+        shapes::large()
     }
     fn random_shape(&self, rng: &mut Rng) -> Shape {
         shapes::random(rng)

@@ -37,6 +37,11 @@ pub fn edges() -> Vec<Shape> {
     all
 }
 
+/// More than 2^31 elements in w, in x, in the output.
+pub fn large() -> Vec<Shape> {
+    vec![shape(1, 600_000, 4096), shape(600_000, 128, 4096), shape(40_000, 60_000, 64)]
+}
+
 /// A random shape with a few million products at most, one in four with rows that are not 16-byte aligned.
 pub fn random(rng: &mut Rng) -> Shape {
     let m = *rng.pick(&[1, 1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 32, 64, 100, 128, 200]);

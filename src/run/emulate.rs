@@ -2,7 +2,7 @@
 
 use super::{Executor, fill, guarded::Guarded};
 use crate::error::{Error, Result};
-use crate::op::{Arg, Chip, DType, Init, Launch, Variant};
+use crate::op::{Arg, Chip, DType, Init, Launch, TensorMap, Variant};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -96,15 +96,16 @@ impl Emulator {
                 self.chip.sm
             )));
         }
-        let mut values: Vec<(u64, u32)> = Vec::with_capacity(launch.args.len());
+        let mut values: Vec<([u64; 16], u32)> = Vec::with_capacity(launch.args.len());
+        let one = |v: u64| [v, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         for arg in &launch.args {
             values.push(match arg {
-                Arg::Ptr(v) | Arg::U64(v) => (*v, 8),
-                Arg::I64(v) => (*v as u64, 8),
-                Arg::U32(v) => (u64::from(*v), 4),
-                Arg::I32(v) => (u64::from(*v as u32), 4),
-                Arg::F32(v) => (u64::from(v.to_bits()), 4),
-                Arg::TensorMap(_) => return Err(Error::usage(format!("{place}: tensor maps exist on a GPU only"))),
+                Arg::Ptr(v) | Arg::U64(v) => (one(*v), 8),
+                Arg::I64(v) => (one(*v as u64), 8),
+                Arg::U32(v) => (one(u64::from(*v)), 4),
+                Arg::I32(v) => (one(u64::from(*v as u32)), 4),
+                Arg::F32(v) => (one(u64::from(v.to_bits())), 4),
+                Arg::TensorMap(map) => (tensor_words(map).map_err(|e| Error::usage(format!("{place}: {e}")))?, 128),
             });
         }
         let sizes: Vec<u32> = values.iter().map(|v| v.1).collect();
@@ -150,6 +151,23 @@ impl Emulator {
         }
         Ok(())
     }
+}
+
+/// A tensor map as kernels/common/emu_tensor.h reads it.
+fn tensor_words(map: &TensorMap) -> std::result::Result<[u64; 16], String> {
+    if map.swizzle != 128 || map.dtype.size() != 2 {
+        return Err("the emulator copies tensors of 16-bit elements with the 128-byte swizzle only".into());
+    }
+    let mut words = [0; 16];
+    words[0] = map.address;
+    words[1] = map.dims.len() as u64;
+    for (at, list) in [(2, &map.dims), (7, &map.strides)] {
+        words[at..at + list.len()].copy_from_slice(list);
+    }
+    for (d, size) in map.box_dims.iter().enumerate() {
+        words[11 + d] = u64::from(*size);
+    }
+    Ok(words)
 }
 
 impl Executor for Emulator {
