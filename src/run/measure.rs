@@ -5,13 +5,15 @@
 //! graph over one input set. Several pieces of work are timed in alternation (A B A B …), so that clocks and power
 //! drift alike for all and their ratio means something.
 
+pub use super::replay::Replayer;
+use super::replay::Spin;
+pub use super::timing::{Timing, ratio};
+use super::timing::{relative_deviation, settled};
 use super::warning::Warning;
 use crate::error::Result;
 use crate::launch::clocks::Reading;
 use crate::launch::l2::Flush;
-use crate::launch::{Clocks, Device, Graph, Memory, Modules, Prepared, Stream, Timer};
-use crate::op::{Launch, Rng};
-use crate::stats;
+use crate::launch::{Clocks, Device, Graph, Modules, Prepared, Stream, Timer};
 use std::time::{Duration, Instant};
 
 /// How a piece of work is run for its time.
@@ -92,63 +94,6 @@ impl Options {
     }
 }
 
-/// The distribution of a piece of work's time, in nanoseconds a launch.
-#[derive(Clone, Debug)]
-pub struct Timing {
-    pub name: String,
-    pub mode: Mode,
-    /// Median.
-    pub ns: f64,
-    pub p10: f64,
-    pub p90: f64,
-    pub mad: f64,
-    /// Launches timed in all.
-    pub n: u64,
-    /// Launches in one sample.
-    pub per_sample: u64,
-    pub samples: Vec<f64>,
-    pub warnings: Vec<Warning>,
-}
-
-impl Timing {
-    fn new(name: &str, mode: Mode, per_sample: u64, samples: Vec<f64>) -> Self {
-        Self {
-            name: name.into(),
-            mode,
-            ns: stats::median(&samples),
-            p10: stats::quantile(&samples, 0.1),
-            p90: stats::quantile(&samples, 0.9),
-            mad: stats::mad(&samples),
-            n: per_sample * samples.len() as u64,
-            per_sample,
-            samples,
-            warnings: Vec::new(),
-        }
-    }
-    /// Whether no hazard forbids using the number.
-    pub fn trusted(&self) -> bool {
-        !self.warnings.iter().any(Warning::is_hard)
-    }
-}
-
-/// Ratio of two timings that were sampled in alternation, `a / b`: medians, with a 95 % interval over sample pairs.
-pub fn ratio(a: &Timing, b: &Timing) -> (f64, f64, f64) {
-    let pairs: Vec<(f64, f64)> = a.samples.iter().copied().zip(b.samples.iter().copied()).collect();
-    let centre = a.ns / b.ns;
-    if pairs.len() < 2 {
-        return (centre, centre, centre);
-    }
-    let mut rng = Rng(0x5eed);
-    let ratios: Vec<f64> = (0..1_000)
-        .map(|_| {
-            let drawn: Vec<_> = (0..pairs.len()).map(|_| *rng.pick(&pairs)).collect();
-            let side = |f: fn(&(f64, f64)) -> f64| stats::median(&drawn.iter().map(f).collect::<Vec<_>>());
-            side(|p| p.0) / side(|p| p.1)
-        })
-        .collect();
-    (centre, stats::quantile(&ratios, 0.025), stats::quantile(&ratios, 0.975))
-}
-
 /// What timing needs and keeps from one measurement to the next.
 #[derive(Debug)]
 pub struct Bench {
@@ -159,28 +104,6 @@ pub struct Bench {
     clocks: Clocks,
     flush: Option<Flush>,
     spin: Spin,
-}
-
-/// A kernel that holds the stream while the host fills the queue behind it.
-#[derive(Debug)]
-struct Spin {
-    prepared: Prepared,
-    _out: Memory,
-}
-
-impl Spin {
-    /// Holds for at least `us` microseconds.
-    fn new(device: &Device, modules: &Modules, clocks: &Clocks, us: u64) -> Result<Self> {
-        let out = Memory::new(device, 8)?;
-        // Cycles of the highest clock: at any other it only lasts longer.
-        let cycles = us * u64::from(clocks.max_sm_mhz().unwrap_or(2_000));
-        let launch = Launch::new("common/probe_launch", "probe_spin", [1; 3], [32, 1, 1]);
-        let prepared = modules.prepare(&launch.ptr(out.address()).i64(cycles as i64))?;
-        Ok(Self { prepared, _out: out })
-    }
-    fn launch(&self, stream: &Stream) -> Result<()> {
-        self.prepared.launch(stream)
-    }
 }
 
 /// Host time to enqueue one sample, generously; the spin in front of a batch must last longer than the whole batch.
@@ -363,70 +286,5 @@ impl Bench {
                 timing
             })
             .collect())
-    }
-}
-
-/// A graph of many launches of one piece of work.
-#[derive(Debug)]
-pub struct Replayer {
-    graph: Graph,
-    launches: u64,
-    stream: Stream,
-    timer: Timer,
-    spin: Spin,
-}
-
-impl Replayer {
-    /// Device nanoseconds of `n` launches, from as many whole replays as cover them.
-    pub fn run(&mut self, n: u64) -> Result<f64> {
-        let replays = n.div_ceil(self.launches).max(1);
-        self.spin.launch(&self.stream)?;
-        // One pair of events around all, so that a sample holds no gap of its own making.
-        let stream = &self.stream;
-        let times = self.timer.batch(
-            stream,
-            1,
-            |_| Ok(()),
-            |_| (0..replays).try_for_each(|_| self.graph.launch(stream)),
-            || (),
-        )?;
-        Ok(times[0] * n as f64 / (replays * self.launches) as f64)
-    }
-}
-
-/// Standard deviation over mean.
-fn relative_deviation(sample: &[f64]) -> f64 {
-    let n = sample.len() as f64;
-    if n < 2.0 {
-        return f64::INFINITY;
-    }
-    let mean = sample.iter().sum::<f64>() / n;
-    (sample.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt() / mean
-}
-
-/// nvbench's second way out: past 64 samples, a noise that no longer moves (5 % over the last readings) will not shrink.
-fn settled(noises: &[f64], samples: usize) -> bool {
-    samples >= 64 && noises.len() >= 4 && relative_deviation(&noises[noises.len().saturating_sub(8)..]) < 0.05
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paired_ratio_ignores_a_drift_that_both_share() {
-        let drift = |i: usize| 1.0 + i as f64 / 50.0;
-        let a = Timing::new("a", Mode::Graph, 1, (0..50).map(|i| 100.0 * drift(i)).collect());
-        let b = Timing::new("b", Mode::Graph, 1, (0..50).map(|i| 80.0 * drift(i)).collect());
-        let (centre, low, high) = ratio(&a, &b);
-        assert!((centre - 1.25).abs() < 1e-9 && low > 1.249 && high < 1.251, "{low} {high}");
-    }
-
-    #[test]
-    fn noise_settles_only_after_enough_samples() {
-        assert!(!settled(&[0.1; 8], 32));
-        assert!(settled(&[0.1; 8], 64));
-        assert!(!settled(&[0.1, 0.2, 0.1, 0.3], 64));
-        assert!(relative_deviation(&[1.0]).is_infinite());
     }
 }
