@@ -120,6 +120,7 @@ pub enum Why {
     SameStream,
     EventHeld,
     EventReached,
+    WaitBetween,
     NoEvent,
     SameGraph,
     Covered,
@@ -142,6 +143,7 @@ impl Why {
             }
             Self::EventHeld => format!("its own stream had been free for {margin} when the event was reached"),
             Self::EventReached => "the event that its stream waited for had been reached before".into(),
+            Self::WaitBetween => "an event wait was put on the stream between the two launches".into(),
             Self::NoEvent => "no event wait is recorded on its stream since that stream's previous operation".into(),
             Self::SameGraph => "both operations are nodes of one graph launch, submitted at once".into(),
             Self::Covered => "a profiler overhead record covers it".into(),

@@ -9,6 +9,7 @@ mod close;
 mod fast;
 mod host;
 mod index;
+mod submitted;
 mod sweep;
 #[cfg(test)]
 mod tests;

@@ -82,6 +82,9 @@ pub struct Options {
     pub detail: Detail,
     /// Worst idle pieces kept with their evidence on each gap line.
     pub worst: usize,
+    /// Longest usual time from a launch to its start on an idle device, ns; a stream that waits for an event longer than
+    /// this waits for the event.
+    pub launch_ns: i64,
     /// Longest that a launch or a dispatch takes on an idle device, ns; idle time beyond it is unknown.
     pub plausible_ns: i64,
     /// The trace's clock error, ns; the trace's own resolution where none is given.
@@ -95,6 +98,7 @@ impl Default for Options {
             labels: Labels::default(),
             detail: Detail::default(),
             worst: 5,
+            launch_ns: 10_000,
             plausible_ns: 100_000,
             clock_ns: None,
         }
