@@ -4,6 +4,7 @@
 use super::defects::Audit;
 use super::ledger::{Accountant, Cause, Evidence, FastMap, Ledger, Line, LineKind};
 use super::steps::{StepLedger, StepReport, Steps};
+use super::timeline::Timeline;
 use super::trace::{Defect, DeviceInfo, Name, Trace, Work};
 use crate::error::Result;
 use serde::Serialize;
@@ -32,11 +33,11 @@ pub struct GapReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_report: Option<StepReport>,
     pub steps: Vec<StepLedger>,
-    /// The median and the p99 step with their segments, for a timeline.
+    /// The median and the p99 step, to be drawn; `Timeline` tells what a page needs.
     #[serde(skip)]
-    pub median: Option<Ledger>,
+    pub median: Option<Timeline>,
     #[serde(skip)]
-    pub p99: Option<Ledger>,
+    pub p99: Option<Timeline>,
 }
 
 /// One kernel, copy direction or plan class over the window.
@@ -103,7 +104,8 @@ impl GapReport {
         let (step_report, steps, median, p99) = match steps {
             Some(steps) => {
                 let (r, all, m, p) = super::steps::report(from.accountant, steps)?;
-                (Some(r), all, Some(m), Some(p))
+                let draw = |l: &Ledger| Timeline::new(from.trace, from.accountant, l).map(Some);
+                (Some(r), all, draw(&m)?, draw(&p)?)
             }
             None => (None, Vec::new(), None, None),
         };

@@ -12,4 +12,5 @@ pub mod probe;
 pub mod session;
 pub mod steps;
 pub mod synth;
+pub mod timeline;
 pub mod trace;

@@ -7,6 +7,13 @@ use super::types::{Evidence, Ledger, Piece, RecordKind, RecordRef, RunnerUp};
 use crate::profile::trace::Name;
 use std::cmp::Reverse;
 
+impl Accountant<'_> {
+    /// What speaks for the cause of an idle piece, and what came second.
+    pub fn evidence(&self, piece: &Piece) -> Evidence {
+        evidence(self, piece, self.clock())
+    }
+}
+
 impl Sweep<'_, '_> {
     pub(super) fn close(mut self, window_ns: i64) -> Ledger {
         for open in &mut self.open {
