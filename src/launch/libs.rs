@@ -22,6 +22,8 @@ pub fn folders() -> Vec<PathBuf> {
                 .filter_map(|bin| bin.parent().map(Path::to_path_buf)),
         );
     }
+    // Where system-wide installs go although their interpreter may not be first in PATH.
+    pythons.extend(["/usr/local", "/usr", "/opt/conda"].map(PathBuf::from));
     for root in pythons {
         for python in children(&root.join("lib")).filter(|p| name(p).starts_with("python3")) {
             for packages in ["site-packages", "dist-packages"] {
