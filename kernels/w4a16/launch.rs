@@ -97,7 +97,7 @@ pub fn gemv_supports(spec: &Spec, chip: &Chip, bulk: bool) -> OpResult<()> {
 
 /// With post=silu_mul a gate row and its up row must sit at the same place of two tiles.
 pub fn halves_on_tiles(spec: &Spec, name: &str) -> OpResult<()> {
-    if spec.post == Post::SiluMul && spec.n % (2 * TILE) != 0 {
+    if spec.post == Post::SiluMul && !spec.n.is_multiple_of(2 * TILE) {
         return Err(op_error!("w4a16/{name}: post=silu_mul needs n/2 to be a multiple of {TILE}; n={}", spec.n));
     }
     Ok(())

@@ -73,7 +73,7 @@ pub fn plan(spec: &Spec, chip: &Chip) -> OpResult<Plan> {
 
 /// Whether x must be copied first: to normalise it, or because its rows are no multiples of 16 bytes.
 fn prepared(spec: &Spec) -> bool {
-    spec.pre == Pre::RmsNorm || spec.k % 8 != 0
+    spec.pre == Pre::RmsNorm || !spec.k.is_multiple_of(8)
 }
 
 /// Parts of the workspace, bytes: counters, partial sums, prepared x.

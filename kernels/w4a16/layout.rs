@@ -6,7 +6,7 @@
 //! * `qweight`, bytes \[T\]\[C\]\[half 2\]\[lane 32\]\[word 4\], words little-endian u32: 1024 bytes a chunk, which a warp reads
 //!   as two coalesced 512-byte loads of 16 bytes a lane. With g = lane / 4 and c = lane % 4, nibble p of word i (bits
 //!   4p + 3 to 4p + 6, modulo 32) holds q at
-//!     row 16·tile + g + 8·(p & 1),   column 128·chunk + 64·half + 32·(i >> 1) + 8·c + 4·(i & 1) + 2·((p >> 1) & 1) + (p >> 2).
+//!   row 16·tile + g + 8·(p & 1), column 128·chunk + 64·half + 32·(i >> 1) + 8·c + 4·(i & 1) + 2·((p >> 1) & 1) + (p >> 2).
 //!   So `(rotate_right(word, 4j) & 0x00780078) | 0x41804180` is register j of the A fragment of one mma.m16n8k16 as bf16
 //!   numbers 16 + q (with 0x58005800: f16 numbers 128 + q), and the columns a lane needs of x are eight neighbours: 16 bytes.
 //! * `scales`, 16-bit floats of the op's dtype \[T\]\[G\]\[8\]\[2\]: entry (g, h) scales row 16·tile + g + 8·h.
@@ -47,7 +47,7 @@ pub fn place(spec: &Spec, row: u64, col: u64) -> Place {
 
 /// The group of a column.
 pub fn group_of(spec: &Spec, col: u64) -> u64 {
-    if spec.group == 0 { 0 } else { col / spec.group }
+    col.checked_div(spec.group).unwrap_or(0)
 }
 
 /// Element of `scales` for a row and a group.

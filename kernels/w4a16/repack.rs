@@ -77,7 +77,11 @@ fn expect(name: &str, got: usize, rows: u64, cols: u64) -> OpResult<()> {
 }
 
 fn multiple(name: &str, v: u64, of: u64) -> OpResult<()> {
-    if v % of == 0 { Ok(()) } else { Err(op_error!("{name}={v} is not a multiple of {of}: words hold {of} values")) }
+    if v.is_multiple_of(of) {
+        Ok(())
+    } else {
+        Err(op_error!("{name}={v} is not a multiple of {of}: words hold {of} values"))
+    }
 }
 
 fn spec(n: u64, k: u64, group: u64, dtype: DType, asym: bool) -> Spec {
@@ -93,7 +97,7 @@ fn pack(
     scales: &[f32],
     perm: Option<Vec<u32>>,
 ) -> OpResult<(Spec, Packed)> {
-    let groups = if group == 0 { 1 } else { k / group };
+    let groups = k.checked_div(group).unwrap_or(1);
     let asym = (0..groups).any(|g| (0..n).any(|o| zero(g, o) != 8));
     let spec = spec(n, k, group, dtype, asym);
     let mut packed = Packed::new(&spec);
@@ -145,7 +149,7 @@ pub fn gptq(t: &Gptq<'_>, dtype: DType) -> OpResult<(Spec, Packed)> {
     check_group(t.k, t.group)?;
     multiple("k", t.k, 8)?;
     multiple("n", t.n, 8)?;
-    let groups = if t.group == 0 { 1 } else { t.k / t.group };
+    let groups = t.k.checked_div(t.group).unwrap_or(1);
     expect("qweight", t.qweight.len(), t.k / 8, t.n)?;
     expect("qzeros", t.qzeros.len(), groups, t.n / 8)?;
     expect("scales", t.scales.len(), groups, t.n)?;
@@ -173,7 +177,7 @@ pub fn gptq(t: &Gptq<'_>, dtype: DType) -> OpResult<(Spec, Packed)> {
 pub fn awq(t: &Awq<'_>, dtype: DType) -> OpResult<(Spec, Packed)> {
     check_group(t.k, t.group)?;
     multiple("n", t.n, 8)?;
-    let groups = if t.group == 0 { 1 } else { t.k / t.group };
+    let groups = t.k.checked_div(t.group).unwrap_or(1);
     expect("qweight", t.qweight.len(), t.k, t.n / 8)?;
     expect("qzeros", t.qzeros.len(), groups, t.n / 8)?;
     expect("scales", t.scales.len(), groups, t.n)?;

@@ -108,11 +108,11 @@ impl Spec {
     }
     /// Groups of a row.
     pub fn groups(&self) -> u64 {
-        if self.group == 0 { 1 } else { self.k / self.group }
+        self.k.checked_div(self.group).unwrap_or(1)
     }
     /// Groups of a row as packed: the last chunk is whole.
     pub fn packed_groups(&self) -> u64 {
-        if self.group == 0 { 1 } else { self.chunks() * (CHUNK / self.group) }
+        CHUNK.checked_div(self.group).map_or(1, |groups| self.chunks() * groups)
     }
     /// Groups of a row in `zeros`: rounded up to even, so that a tile begins at a multiple of 16 bytes.
     pub fn zero_groups(&self) -> u64 {
@@ -120,7 +120,7 @@ impl Spec {
     }
     /// Groups that the kernels see in a chunk: 1, 2 or 4.
     pub fn groups_per_chunk(&self) -> u64 {
-        if self.group == 0 { 1 } else { CHUNK / self.group }
+        CHUNK.checked_div(self.group).unwrap_or(1)
     }
     /// Nothing to compute.
     pub fn empty(&self) -> bool {
@@ -138,7 +138,7 @@ pub fn check_group(k: u64, group: u64) -> OpResult<()> {
     }
     match group {
         0 => Ok(()),
-        32 | 64 | 128 if k % group == 0 => Ok(()),
+        32 | 64 | 128 if k.is_multiple_of(group) => Ok(()),
         32 | 64 | 128 => {
             Err(op_error!("w4a16: k={k} is not a multiple of group={group} ({} weights are left over)", k % group))
         }
