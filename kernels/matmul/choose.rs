@@ -1,101 +1,8 @@
-//! Which variant, and which of its configurations, suits a shape and a chip. Tables here name exactly the kernels that
-//! the `.cu` files instantiate; `cfg=N` in a shape picks row N of a table instead.
+//! Which variant, and which of its configurations, suits a shape and a chip.
 
-use super::problem::{Post, Problem};
+use super::problem::Problem;
+pub use super::tables::*;
 use crate::op::{Chip, OpResult};
-
-/// Elements that a warp covers with one 16-byte load per lane.
-const SEGMENT: u64 = 256;
-
-/// One instantiation of a matrix-vector kernel and how many of its blocks an SM is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gemv {
-    /// Rows of x it holds, at most.
-    pub m: u64,
-    /// Weight rows that a warp takes at a time.
-    pub rows: u64,
-    /// 256-element segments of each row in a batch.
-    pub unroll: u64,
-    /// Stages of the ring in shared memory; 0 where weights go to registers.
-    pub depth: u64,
-    pub warps: u64,
-    pub per_sm: u64,
-}
-
-const fn gemv(m: u64, rows: u64, unroll: u64, depth: u64, warps: u64, per_sm: u64) -> Gemv {
-    Gemv { m, rows, unroll, depth, warps, per_sm }
-}
-
-/// The first row that fits is the default.
-pub const GEMV: &[Gemv] = &[
-    gemv(1, 2, 4, 0, 8, 2),
-    gemv(1, 2, 4, 0, 8, 4),
-    gemv(1, 2, 4, 0, 16, 2),
-    gemv(1, 2, 4, 0, 8, 3),
-    gemv(1, 4, 2, 0, 8, 3),
-    gemv(2, 2, 4, 0, 8, 2),
-    gemv(4, 2, 2, 0, 8, 2),
-    gemv(8, 2, 2, 0, 8, 2),
-];
-pub const GEMV_ASYNC: &[Gemv] = &[
-    gemv(1, 2, 2, 6, 8, 1),
-    gemv(1, 2, 2, 4, 8, 1),
-    gemv(1, 2, 2, 3, 16, 1),
-    gemv(1, 2, 1, 6, 16, 1),
-    gemv(1, 4, 1, 6, 8, 1),
-    gemv(1, 2, 2, 4, 8, 2),
-    gemv(1, 2, 2, 6, 8, 2),
-    gemv(2, 2, 2, 6, 8, 1),
-    gemv(2, 2, 2, 4, 8, 1),
-    gemv(2, 2, 2, 3, 8, 1),
-    gemv(4, 2, 2, 4, 8, 1),
-    gemv(8, 2, 2, 3, 8, 1),
-];
-pub const GEMV_BULK: &[Gemv] = &[
-    gemv(1, 2, 2, 6, 8, 1),
-    gemv(1, 2, 2, 4, 8, 1),
-    gemv(1, 2, 2, 3, 16, 1),
-    gemv(1, 2, 4, 3, 8, 1),
-    gemv(1, 2, 4, 4, 8, 1),
-    gemv(1, 2, 2, 4, 8, 2),
-    gemv(1, 2, 2, 6, 8, 2),
-    gemv(2, 2, 2, 6, 8, 1),
-    gemv(2, 2, 2, 4, 8, 1),
-    gemv(2, 2, 2, 3, 8, 1),
-    gemv(4, 2, 2, 4, 8, 1),
-    gemv(8, 2, 2, 3, 8, 1),
-];
-
-impl Gemv {
-    /// Rows of x are kept in shared memory up to whole batches.
-    pub fn padded_k(&self, p: &Problem) -> u64 {
-        p.k.next_multiple_of(self.unroll * SEGMENT)
-    }
-    /// Dynamic shared memory: the ring, x, and the gain where x is normalised.
-    pub fn shared(&self, p: &Problem) -> u64 {
-        let ring = self.warps * self.depth * self.rows * self.unroll * SEGMENT * 2;
-        ring + (self.m + u64::from(p.pre)) * self.padded_k(p) * 2
-    }
-    /// All shared memory of a block: the norm's partial sums and the ring's barriers are static.
-    pub fn block_shared(&self, p: &Problem) -> u64 {
-        self.shared(p) + self.m * 32 * 4 + self.warps * self.depth * 8
-    }
-    /// Whether an SM has room for this block and its like of the next kernel.
-    pub fn pairs_up(&self, p: &Problem, chip: &Chip) -> bool {
-        2 * (self.block_shared(p) + RESERVED) <= u64::from(chip.shared_optin) + RESERVED
-    }
-    /// Blocks: an even split over the chip, fewer where there is not a row for every warp.
-    pub fn blocks(&self, p: &Problem, chip: &Chip) -> u64 {
-        (u64::from(chip.sms) * self.per_sm).min(p.cols().div_ceil(self.warps))
-    }
-    pub fn entry(&self, variant: &str, p: &Problem) -> String {
-        let (dtype, ring) = (p.dtype.name(), if self.depth > 0 { format!("d{}", self.depth) } else { String::new() });
-        format!("matmul_{variant}_{dtype}_m{}_r{}u{}{ring}w{}", self.m, self.rows, self.unroll, self.warps)
-    }
-}
-
-/// What the driver keeps of an SM's shared memory for each block.
-const RESERVED: u64 = 1024;
 
 /// The configuration of a matrix-vector variant for a shape: `cfg` if given, else the first whose block shares an SM
 /// with the next kernel's, else the first that fits at all.
@@ -134,48 +41,6 @@ pub fn gemv_config<'a>(table: &'a [Gemv], variant: &str, p: &Problem, chip: &Chi
     })
 }
 
-/// A tile of the tensor-core kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tile {
-    pub m: u64,
-    pub n: u64,
-    pub threads: u64,
-    pub stages: u64,
-}
-
-pub const MMA: &[Tile] = &[
-    Tile { m: 128, n: 256, threads: 256, stages: 4 },
-    Tile { m: 128, n: 256, threads: 256, stages: 3 },
-    Tile { m: 128, n: 128, threads: 256, stages: 3 },
-    Tile { m: 64, n: 128, threads: 128, stages: 4 },
-    Tile { m: 64, n: 64, threads: 128, stages: 4 },
-];
-
-/// Tiles of the wgmma kernels: three warpgroups, one of which only copies.
-pub const WGMMA: &[Tile] =
-    &[Tile { m: 128, n: 256, threads: 384, stages: 4 }, Tile { m: 128, n: 128, threads: 384, stages: 6 }];
-
-impl Tile {
-    /// Stages of 64 k-elements of both operands.
-    pub fn shared(&self) -> u64 {
-        self.stages * (self.m + self.n) * 64 * 2
-    }
-    /// Tiles of the output; gate and up rows share a tile.
-    pub fn count(&self, p: &Problem) -> u64 {
-        let cols = if p.post == Post::SiluMul { self.n / 2 } else { self.n };
-        p.m.div_ceil(self.m) * p.cols().div_ceil(cols)
-    }
-    pub fn entry(&self, variant: &str, p: &Problem) -> String {
-        format!("matmul_{variant}_{}_{}x{}_s{}", p.dtype.name(), self.m, self.n, self.stages)
-    }
-    /// Work of the busiest SM, in products, weighted by how well the tile feeds the tensor cores: operands have to
-    /// deliver (1/m + 1/n) per product.
-    fn effort(&self, p: &Problem, chip: &Chip) -> f64 {
-        let waves = self.count(p).div_ceil(u64::from(chip.sms));
-        (waves * self.m * self.n) as f64 * (1.0 + 24.0 * (1.0 / self.m as f64 + 1.0 / self.n as f64))
-    }
-}
-
 /// The tile with the least work on the busiest SM, among those that fit; a larger tile wins a tie because it reads less.
 pub fn mma_tile(p: &Problem, chip: &Chip) -> OpResult<&'static Tile> {
     let fits = |t: &&Tile| t.shared() <= u64::from(chip.shared_optin);
@@ -189,13 +54,10 @@ pub fn mma_tile(p: &Problem, chip: &Chip) -> OpResult<&'static Tile> {
     })
 }
 
-/// Rows of a stored piece of the output, twice for each consumer: what wgmma_cluster keeps beside the ring.
-pub const STORE_BUFFERS: u64 = 2 * 2 * 64 * 64 * 2;
-
 /// # Errors
 /// Rows that are no multiple of 16 bytes, which the copy engine cannot stride over.
 pub fn copyable_rows(variant: &str, p: &Problem) -> OpResult<()> {
-    if p.k % 8 != 0 {
+    if !p.k.is_multiple_of(8) {
         return Err(crate::op_error!(
             "{variant}: rows of k={} are {} bytes; tensor copies (TMA) need row strides that are multiples of 16: use mma",
             p.k,
@@ -216,68 +78,6 @@ pub fn wgmma_tile(variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'static 
     }
     let best = WGMMA.iter().min_by(|a, b| a.effort(p, chip).total_cmp(&b.effort(p, chip)));
     best.ok_or_else(|| crate::op_error!("{variant} has no configuration"))
-}
-
-/// An instantiation of a stream-K kernel (`skinny`, `wgmma_streamk`): tiles of 128 weight rows by `m` rows of x.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamK {
-    pub m: u64,
-    pub stages: u64,
-    pub per_sm: u64,
-}
-
-/// Weight rows of a tile, k-elements of a unit.
-const STREAMK_ROWS: u64 = 128;
-const STREAMK_K: u64 = 64;
-
-/// The first that fits is the default for its m.
-pub const SKINNY: &[StreamK] = &[
-    StreamK { m: 8, stages: 6, per_sm: 1 },
-    StreamK { m: 8, stages: 4, per_sm: 1 },
-    StreamK { m: 16, stages: 6, per_sm: 1 },
-    StreamK { m: 16, stages: 4, per_sm: 1 },
-    StreamK { m: 32, stages: 5, per_sm: 1 },
-    StreamK { m: 32, stages: 4, per_sm: 1 },
-    StreamK { m: 64, stages: 4, per_sm: 1 },
-    StreamK { m: 128, stages: 3, per_sm: 1 },
-    StreamK { m: 8, stages: 4, per_sm: 2 },
-    StreamK { m: 16, stages: 6, per_sm: 2 },
-    StreamK { m: 64, stages: 4, per_sm: 2 },
-];
-
-pub const WGMMA_STREAMK: &[StreamK] = &[
-    StreamK { m: 64, stages: 6, per_sm: 1 },
-    StreamK { m: 128, stages: 6, per_sm: 1 },
-    StreamK { m: 256, stages: 4, per_sm: 1 },
-    StreamK { m: 64, stages: 8, per_sm: 1 },
-];
-
-impl StreamK {
-    pub fn shared(&self) -> u64 {
-        self.stages * (STREAMK_ROWS + self.m) * STREAMK_K * 2
-    }
-    pub fn tiles(&self, p: &Problem) -> u64 {
-        let cols = if p.post == Post::SiluMul { STREAMK_ROWS / 2 } else { STREAMK_ROWS };
-        p.m.div_ceil(self.m) * p.cols().div_ceil(cols)
-    }
-    /// What the blocks divide evenly among themselves.
-    pub fn units(&self, p: &Problem) -> u64 {
-        self.tiles(p) * p.k.div_ceil(STREAMK_K)
-    }
-    pub fn blocks(&self, p: &Problem, chip: &Chip) -> u64 {
-        (u64::from(chip.sms) * self.per_sm).min(self.units(p))
-    }
-    /// Bytes of the arrival counters, up to two for a tile, which lie before the pieces.
-    pub fn counters(&self, p: &Problem) -> u64 {
-        (self.tiles(p) * 2 * 4).next_multiple_of(16)
-    }
-    /// Counters, then two pieces of a tile for each block.
-    pub fn workspace(&self, p: &Problem, chip: &Chip) -> u64 {
-        self.counters(p) + self.blocks(p, chip) * 2 * STREAMK_ROWS * self.m * 4
-    }
-    pub fn entry(&self, variant: &str, p: &Problem) -> String {
-        format!("matmul_{variant}_{}_m{}_s{}", p.dtype.name(), self.m, self.stages)
-    }
 }
 
 /// The table of a stream-K variant.
@@ -343,7 +143,7 @@ pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
     if let Some(v) = decode.into_iter().find(|v| p.m <= rows && takes(v)) {
         return v;
     }
-    let wgmma = chip.sm == 90 && p.k % 8 == 0;
+    let wgmma = chip.sm == 90 && p.k.is_multiple_of(8);
     let streams = |v: &str| streamk_table(v).is_some_and(|table| streamk_config(table, v, &p, chip).is_ok());
     match p.m {
         m if m <= if wgmma { SKINNY_M } else { SKINNY_M_SM80 } && streams("skinny") => "skinny",

@@ -25,12 +25,12 @@ impl At {
     }
     /// Whether every row of x, w and norm begins on 16 bytes.
     fn aligned(&self, p: &Problem) -> bool {
-        p.k % 8 == 0 && (self.x | self.w | self.norm) % 16 == 0
+        p.k.is_multiple_of(8) && (self.x | self.w | self.norm).is_multiple_of(16)
     }
     /// # Errors
     /// An array that does not begin on 16 bytes, which the copy engine cannot address.
     fn copyable(&self, variant: &str) -> OpResult<()> {
-        if (self.x | self.w) % 16 != 0 {
+        if !(self.x | self.w).is_multiple_of(16) {
             return Err(crate::op_error!("{variant}: tensor copies (TMA) need x and w to begin on 16 bytes: use mma"));
         }
         Ok(())
@@ -148,7 +148,7 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
             let pairs = Problem { m: p.m.div_ceil(2), ..p.clone() };
             let clusters = tile.count(&pairs).min(u64::from(chip.sms) / 2);
             // The copy engine stores plain outputs whose rows it can stride over; others are stored from registers.
-            let copied = p.post == Post::None && p.out == p.dtype && p.n % 8 == 0 && at.out % 16 == 0;
+            let copied = p.post == Post::None && p.out == p.dtype && p.n.is_multiple_of(8) && at.out.is_multiple_of(16);
             let x = tensor_map(at.x, p.dtype, p.k, p.m, tile.m as u32);
             let w = tensor_map(at.w, p.dtype, p.k, p.n, tile.n as u32 / 2);
             let out = if copied { tensor_map(at.out, p.dtype, p.n, p.m, 64) } else { w.clone() };

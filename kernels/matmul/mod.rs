@@ -7,6 +7,7 @@ mod launch;
 pub mod problem;
 mod reference;
 mod shapes;
+pub mod tables;
 
 use crate::op::{
     Arch, Bindings, Buffer, Check, Chip, Cost, DType, Dim, Launch, Op, OpResult, Rng, Shape, Variant, View,
@@ -230,7 +231,7 @@ fn ptx_rules(p: &Problem) -> OpResult<()> {
     if p.dtype != DType::Bf16 || p.out != DType::Bf16 {
         return Err(crate::op_error!("gemv_ptx takes and gives bf16, not {} and {}", p.dtype.name(), p.out.name()));
     }
-    if p.k % 8 != 0 || p.m > 65_535 {
+    if !p.k.is_multiple_of(8) || p.m > 65_535 {
         return Err(crate::op_error!(
             "gemv_ptx needs k to be a multiple of 8 (16-byte rows) and m up to 65535, not k={} and m={}",
             p.k,

@@ -74,7 +74,7 @@ impl Problem {
         if p.k == 0 {
             return Err(crate::op_error!("k=0: a sum over nothing; k must be at least 1"));
         }
-        if p.post == Post::SiluMul && p.n % 2 != 0 {
+        if p.post == Post::SiluMul && !p.n.is_multiple_of(2) {
             return Err(crate::op_error!("post=silu_mul needs an even n (gate rows, then up rows), not n={}", p.n));
         }
         Ok(p)

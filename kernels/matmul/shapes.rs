@@ -51,7 +51,7 @@ pub fn random(rng: &mut Rng) -> Shape {
     let mut s = shape(m, n, k).with("dtype", rng.pick(&["bf16", "f16"]));
     match rng.range(0, 3) {
         0 => s.set("post", "residual"),
-        1 if n % 2 == 0 => s.set("post", "silu_mul"),
+        1 if n.is_multiple_of(2) => s.set("post", "silu_mul"),
         _ => {}
     }
     if m <= 8 && rng.range(0, 2) == 0 {
