@@ -8,6 +8,7 @@ mod classify;
 mod close;
 mod fast;
 mod host;
+mod idle;
 mod index;
 mod submitted;
 mod sweep;
