@@ -1,6 +1,6 @@
 """Time, memory and rounding loss of Holistic Trace Analysis on one trace, for benches/trace_import.rs.
 
-    python3 -m pip install HolisticTraceAnalysis
+    python3 -m pip install HolisticTraceAnalysis==0.5.0 'pandas<3'
     WORKBENCH_HTA=python3 cargo bench --bench trace_import
 """
 

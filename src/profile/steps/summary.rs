@@ -44,7 +44,9 @@ pub struct StepReport {
 pub fn report(a: &Accountant<'_>, steps: &Steps) -> Result<(StepReport, Vec<StepLedger>, Ledger, Ledger)> {
     let mut ledgers = Vec::with_capacity(steps.windows.len());
     for w in &steps.windows {
-        let l = a.window_in(w.start, w.end, Detail::Lines)?;
+        let mut l = a.window_in(w.start, w.end, Detail::Lines)?;
+        // A thousand steps need no evidence each; the whole window's lines carry it.
+        l.lines.iter_mut().for_each(|line| line.evidence.clear());
         ledgers.push(StepLedger {
             name: w.name.clone(),
             start_ns: w.start,
