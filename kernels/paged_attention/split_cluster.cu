@@ -31,6 +31,9 @@ template <class T, class KV, int D> struct Cluster : Decode<T, KV, D, 8> {
         Cursor c;
         c.b = blockIdx.z;
         c.h = blockIdx.y;
+        // The row of the page table sets out for L2 while the length, which says what of it is needed, is on its way.
+        const i32* row = p.table + static_cast<i64>(c.b) * p.max_pages;
+        for (i32 i = threadIdx.x * 32; i < p.max_pages; i += Base::THREADS * 32) prefetch_l2(row + i);
         this->enter(c);
         this->enter_head(c);
         i32 rank = cluster_rank(), size = cluster_size();
