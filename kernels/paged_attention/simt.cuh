@@ -81,11 +81,10 @@ template <class T, class KV, int D> struct Simt {
         const T* k = static_cast<const T*>(p.q) + b * p.q_row + static_cast<i64>(p.heads + kv) * D;
         rotated8(k, new_k);
         widen8<T>(k + static_cast<i64>(p.kv_heads) * D + part * 8, new_v);
-        float ik = sizeof(KV) == 1 ? 1.0f / p.k_scale : 1.0f, iv = sizeof(KV) == 1 ? 1.0f / p.v_scale : 1.0f;
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            new_k[i] *= ik;
-            new_v[i] *= iv;
+        for (int i = 0; i < 8 && sizeof(KV) == 1; i++) {
+            new_k[i] /= p.k_scale;
+            new_v[i] /= p.v_scale;
         }
         round8<KV>(new_k);
         round8<KV>(new_v);

@@ -85,8 +85,9 @@ impl Spec {
         if longest > max_ctx {
             return Err(op_error!("a length of {longest} exceeds max_ctx={max_ctx}"));
         }
-        let k_scale = shape.float_or("k_scale", 1.0)?;
-        let v_scale = shape.float_or("v_scale", 1.0)?;
+        // As the kernels take them.
+        let single = |key| Ok(f64::from(shape.float_or(key, 1.0)? as f32));
+        let (k_scale, v_scale) = (single("k_scale")?, single("v_scale")?);
         if kv != DType::E4m3 && (k_scale != 1.0 || v_scale != 1.0) {
             return Err(op_error!("k_scale={k_scale}, v_scale={v_scale} are for kv=e4m3 only"));
         }

@@ -152,8 +152,8 @@ template <class T, class KV, int D, int WARPS> struct Tile {
     // into the cache by the one head tile that owns the kv head.
     WB_DEVICE void append(const Cursor& c, unsigned char* fresh, int which, int i, Pair x, Pair y) const {
         if (sizeof(KV) == 1) {
-            float f = 1.0f / (which == 0 ? p.k_scale : p.v_scale);
-            x.lo *= f, x.hi *= f, y.lo *= f, y.hi *= f;
+            float f = which == 0 ? p.k_scale : p.v_scale;  // divided by, not multiplied by its inverse: correctly rounded
+            x.lo /= f, x.hi /= f, y.lo /= f, y.hi /= f;
         }
         KV four[4] = {from_float<KV>(x.lo), from_float<KV>(x.hi), from_float<KV>(y.lo), from_float<KV>(y.hi)};
         store4(reinterpret_cast<KV*>(fresh) + which * D + i, four);

@@ -137,8 +137,8 @@ impl Op for RopeAppend {
                 .i64(page as i64)
                 .i64(slot as i64)
                 .i64(head as i64)
-                .f32((1.0 / s.k_scale) as f32)
-                .f32((1.0 / s.v_scale) as f32)
+                .f32(s.k_scale as f32)
+                .f32(s.v_scale as f32)
                 .f32(s.qk_norm.unwrap_or(0.0) as f32),
         ])
     }

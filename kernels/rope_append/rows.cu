@@ -15,7 +15,7 @@ struct Append {
     void* q;
     i32 heads, kv_heads, d, page, max_pages, pool_pages, max_pos;
     i64 page_stride, slot_stride, head_stride;  // elements
-    float inv_k, inv_v, eps;
+    float k_scale, v_scale, eps;
 };
 
 // Four elements a lane: two neighbours and their partners half a head away. A head of 256 takes two rounds.
@@ -86,9 +86,9 @@ template <class T, class KV> WB_DEVICE void append_row(const Append& a) {
             out[half / 2] = pack2<T>(y[2], y[3]);
             continue;
         }
-        float scale = is_v ? a.inv_v : a.inv_k;
+        float scale = is_v ? a.v_scale : a.k_scale;
 #pragma unroll
-        for (int j = 0; j < 4; j++) to[(j < 2 ? 0 : half) + i + j % 2] = from_float<KV>(y[j] * scale);
+        for (int j = 0; j < 4; j++) to[(j < 2 ? 0 : half) + i + j % 2] = from_float<KV>(sizeof(KV) == 1 ? y[j] / scale : y[j]);
     }
 }
 
@@ -97,10 +97,10 @@ template <class T, class KV> WB_DEVICE void append_row(const Append& a) {
         name(const void* qkv, const float* cos_sin, const void* q_norm, const void* k_norm, void* k_cache,           \
              void* v_cache, const i32* table, const i32* lens, void* q, i32 heads, i32 kv_heads, i32 d, i32 page,    \
              i32 max_pages, i32 pool_pages, i32 max_pos, i64 page_stride, i64 slot_stride, i64 head_stride,          \
-             float inv_k, float inv_v, float eps) {                                                                  \
+             float k_scale, float v_scale, float eps) {                                                                  \
         Append a{qkv,       cos_sin,    q_norm,  k_norm,      k_cache,     v_cache,     table, lens,  q,  heads,     \
                  kv_heads,  d,          page,    max_pages,   pool_pages,  max_pos,     page_stride, slot_stride,    \
-                 head_stride, inv_k,    inv_v,   eps};                                                               \
+                 head_stride, k_scale,  v_scale, eps};                                                               \
         append_row<T, KV>(a);                                                                                        \
     }                                                                                                                \
     WB_ENTRY(name)
