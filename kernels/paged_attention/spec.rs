@@ -61,7 +61,7 @@ impl Spec {
         let fused = shape.choice("fuse", &["none", "rope_append"])? == "rope_append";
         let longest = lens.iter().copied().max().unwrap_or(0);
         let max_ctx = shape.int_or("max_ctx", longest.max(1))?;
-        if kv_heads == 0 || heads == 0 || heads % kv_heads != 0 {
+        if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
             return Err(op_error!("heads={heads} is no multiple of kv_heads={kv_heads}"));
         }
         if heads > 1024 {
