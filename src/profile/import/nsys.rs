@@ -361,3 +361,6 @@ impl Lookup<'_> {
             .or_insert_with(|| trace.names.intern(self.strings.get(&id).map_or("", |s| unversioned(s))))
     }
 }
+
+#[cfg(test)]
+mod tests;
