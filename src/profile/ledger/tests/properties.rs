@@ -82,7 +82,40 @@ fn busy_by_nanosecond(t: &Trace, t0: i64, t1: i64) -> i64 {
     (t0..t1).filter(|&at| t.operations.iter().any(|o| index::timed(o) && o.start <= at && at < o.end)).count() as i64
 }
 
+/// The same capture with some times moved to the ends of the clock, as broken files have them.
+fn stretched(mut t: Trace, ends: &[(u8, i64)]) -> Trace {
+    let far = |k: u8, by: i64| if k.is_multiple_of(2) { i64::MAX - by } else { i64::MIN + by };
+    for (i, &(k, by)) in ends.iter().enumerate() {
+        if let Some(o) = t.operations.get_mut(3 * i) {
+            if k & 4 == 0 { o.end = far(k, by) } else { o.start = far(k, by) }
+        }
+        if let Some(c) = t.calls.get_mut(2 * i) {
+            if k & 2 == 0 { c.end = far(k, by) } else { c.start = far(k, by) }
+        }
+        if let Some(o) = t.overheads.get_mut(i) {
+            o.end = far(k, by);
+        }
+    }
+    t
+}
+
 proptest! {
+    #[test]
+    fn the_ends_of_the_clock_break_nothing(
+        t in captures(),
+        ends in prop::collection::vec((any::<u8>(), 0..300i64), 1..12),
+        t0 in -20..420i64,
+    ) {
+        let t = stretched(t, &ends);
+        let audit = crate::profile::defects::audit(&t);
+        let o = Options { clock_ns: Some(audit.clock_error_ns), ..tight() };
+        let a = Accountant::new(&t, 0, &o);
+        prop_assert_eq!(a.window(t0, t0 + 200).unwrap().residual_ns, 0);
+        if let Some((from, to)) = a.span() {
+            prop_assert_eq!(a.window(from, to).is_ok(), to.checked_sub(from).is_some());
+        }
+    }
+
     #[test]
     fn any_capture_sums_to_its_window(t in captures(), t0 in -20..420i64, len in 0..500i64) {
         let l = account(&t, 0, t0, t0 + len, &tight()).unwrap();
