@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod expect;
+pub mod measure;
 pub mod recording;
 pub mod resident;
 mod weights;
