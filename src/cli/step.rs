@@ -6,7 +6,7 @@ use crate::explain::step::{ModeAccount, account};
 use crate::op::DType;
 use crate::plan::decode::{Options, Weights};
 use crate::plan::model::Model;
-use crate::profile::{export, native};
+use crate::profile::native;
 use crate::report;
 use crate::run::step::measure::{self, Settings};
 use crate::run::step::recording::{self, Recording};
@@ -69,12 +69,6 @@ pub struct Args {
     /// Run --expect on the host emulator
     #[arg(long, requires = "expect")]
     emulated: bool,
-    /// Write a trace that Perfetto opens
-    #[arg(long, value_name = "FILE")]
-    perfetto: Option<PathBuf>,
-    /// Refuse to start before this lab note's prediction is sealed
-    #[arg(long, value_name = "ID")]
-    note: Option<String>,
 }
 
 impl Args {
@@ -106,9 +100,6 @@ impl Args {
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
-    if let Some(id) = &args.note {
-        crate::notebook::require_sealed(id)?;
-    }
     if let Some(folder) = &args.expect {
         return expect(&args, folder, out);
     }
@@ -127,7 +118,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
             Err(e) => return Err(e),
         },
     };
-    let result = show(&folder, recorded, &args, out);
+    let result = show(&folder, recorded, out);
     let _ = std::fs::remove_dir_all(&scratch);
     result
 }
@@ -161,14 +152,12 @@ fn fallback(args: &Args, why: Error) -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn show(folder: &Path, recorded: bool, args: &Args, out: &OutputArgs) -> Result<()> {
+fn show(folder: &Path, recorded: bool, out: &OutputArgs) -> Result<()> {
     let recording = Recording::load(folder)?;
     let mut accounts: Vec<ModeAccount> = Vec::new();
-    let mut traces = Vec::new();
     for mode in &recording.modes {
-        let trace = native::read(&folder.join(&mode.trace))?;
+        let trace = native::open(&folder.join(&mode.trace))?.trace;
         accounts.push(account(&recording, mode, &trace)?);
-        traces.push(trace);
     }
     let provenance = if recorded { "recorded" } else { "measured" };
     if !out.takes_stdout() {
@@ -188,11 +177,7 @@ fn show(folder: &Path, recorded: bool, args: &Args, out: &OutputArgs) -> Result<
         let value = to_json(&recording, &accounts, provenance)?;
         super::write_output(file, &format!("{value:#}\n"))?;
     }
-    if let Some(file) = &args.perfetto {
-        let trace = traces.first().ok_or_else(|| Error::usage("the recording holds no trace"))?;
-        super::write_output(file, &export::perfetto::render(trace, Some(&accounts[0].ledger)))?;
-    }
-    report::step::write(&recording, &accounts, &traces, provenance, out)
+    Ok(())
 }
 
 /// The object of `--json`: the graph's account at the top, each mode under `steps`.
@@ -245,8 +230,7 @@ mod erased {
 fn expect(args: &Args, folder: &Path, out: &OutputArgs) -> Result<()> {
     let (page, fuse) = (args.page, !args.no_fuse);
     let outcome = if args.emulated {
-        let mut exec = crate::run::emulate::Emulator::open(crate::op::Chip::H200)?;
-        crate::run::step::expect::check(&mut exec, folder, page, fuse)?
+        return Err(Error::usage("EMU"));
     } else {
         let mut exec = crate::run::Gpu::open(args.gpu, true)?;
         crate::run::step::expect::check(&mut exec, folder, page, fuse)?

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, Table, presets};
 /// A table whose first `left` columns are text and whose other columns are numbers.
 pub fn table(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut t = Table::new();
-    t.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(header.to_vec());
+    t.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header.to_vec());
     for row in rows {
         t.add_row(row);
     }

@@ -12,7 +12,7 @@ use crate::plan::decode::{self, Options, Weights};
 use crate::plan::model::Model;
 use crate::profile::session::{self, Session};
 use crate::roofline::{Calibration, Ceilings, store};
-use crate::run::{Executor, Gpu};
+use crate::run::Gpu;
 use crate::units::Bytes;
 use std::io::Write;
 use std::path::{Path, PathBuf};
