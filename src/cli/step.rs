@@ -230,7 +230,8 @@ mod erased {
 fn expect(args: &Args, folder: &Path, out: &OutputArgs) -> Result<()> {
     let (page, fuse) = (args.page, !args.no_fuse);
     let outcome = if args.emulated {
-        return Err(Error::usage("EMU"));
+        let mut exec = crate::run::Emulator::new(crate::op::Chip::H200)?;
+        crate::run::step::expect::check(&mut exec, folder, page, fuse)?
     } else {
         let mut exec = crate::run::Gpu::open(args.gpu, true)?;
         crate::run::step::expect::check(&mut exec, folder, page, fuse)?

@@ -87,12 +87,8 @@ pub fn account(a: &ModeAccount) -> String {
         a.mode,
         a.waterfall.residual_ns
     );
-    let mut rows: Vec<Vec<String>> = a
-        .waterfall
-        .bars
-        .iter()
-        .map(|b| vec![b.name.clone(), us(b.ns), percent(b.ns as f64, wall)])
-        .collect();
+    let mut rows: Vec<Vec<String>> =
+        a.waterfall.bars.iter().map(|b| vec![b.name.clone(), us(b.ns), percent(b.ns as f64, wall)]).collect();
     rows.push(vec!["step".into(), us(a.waterfall.wall_ns), "100.0 %".into()]);
     out += &table(&["from the floor to the measured step", "µs", "share"], 1, rows);
     out += "\n\nKernels by class; time shared by overlapping kernels belongs to the one that began first\n";
