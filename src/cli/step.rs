@@ -211,7 +211,9 @@ fn to_json(r: &Recording, accounts: &[ModeAccount], provenance: &str) -> Result<
             "classes": text(&a.classes),
             "nodes": text(&a.rows),
         })).collect::<Vec<_>>(),
-        "defects": [],
+        "defects": r.modes.iter().filter(|m| m.dropped > 0).map(|m| json!({
+            "defect": "dropped_records", "count": m.dropped, "mode": m.mode,
+        })).collect::<Vec<_>>(),
     }))
 }
 

@@ -60,9 +60,13 @@ pub fn headline(r: &Recording, m: &ModeRecord) -> String {
     let t = &m.untraced;
     let cost = 100.0 * (m.traced.median_ns / t.median_ns - 1.0);
     let back = 100.0 * (m.untraced_after.median_ns / t.median_ns - 1.0);
+    let dropped = match m.dropped {
+        0 => String::new(),
+        n => format!("  CUPTI dropped {n} records of this trace; every kernel of the accounted steps is there\n"),
+    };
     format!(
         "{}: {:.3} ms untraced (median of {}, p10 {:.3}, p90 {:.3}), {:.0} tokens/s, {} of the floor's speed; predicted \
-         {:.3} ms ({:+.1} %)\n  traced {:.3} ms ({cost:+.1} %), untraced again {:.3} ms ({back:+.1} %)\n",
+         {:.3} ms ({:+.1} %)\n  traced {:.3} ms ({cost:+.1} %), untraced again {:.3} ms ({back:+.1} %)\n{dropped}",
         m.mode,
         t.median_ns / 1e6,
         t.n,

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, Table, presets};
 /// A table whose first `left` columns are text and whose other columns are numbers.
 pub fn table(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut t = Table::new();
-    t.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header.to_vec());
+    t.load_style(presets::NOTHING).set_header(header.to_vec());
     for row in rows {
         t.add_row(row);
     }
@@ -15,7 +15,16 @@ pub fn table(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<St
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    t.to_string()
+    // A rule below the header, none between rows.
+    let text = t.to_string();
+    let width = text.lines().map(|l| l.chars().count()).max().unwrap_or(0);
+    let mut lines = text.lines().map(str::trim_end);
+    let head = lines.next().unwrap_or_default();
+    std::iter::once(head.to_string())
+        .chain(std::iter::once("─".repeat(width)))
+        .chain(lines.map(str::to_string))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Nanoseconds as microseconds with three decimals: nothing is rounded away.

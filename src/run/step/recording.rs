@@ -73,8 +73,10 @@ pub struct ModeRecord {
     pub untraced_after: Times,
     /// The raw trace beside this file, gzip.
     pub trace: String,
-    /// Replays in the trace.
+    /// Replays in the trace, besides the warm-up.
     pub replays: u64,
+    /// Records that CUPTI says it dropped.
+    pub dropped: u64,
 }
 
 /// The whole recording, `step.json`.
