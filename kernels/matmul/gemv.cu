@@ -11,7 +11,6 @@
 template <class T, int M, int R, int U, int WARPS> WB_DEVICE void gemv(const Args<T>& a) {
     WB_DYN_SHARED(T, xs);
     __shared__ float part[M * 32];
-    pdl_launch();
     const i32 warp = blockIdx.x * WARPS + warp_id(), warps = gridDim.x * WARPS;
     if (!a.vec) return gemv_unaligned<T, M>(a, warp, warps);
 
@@ -41,6 +40,8 @@ template <class T, int M, int R, int U, int WARPS> WB_DEVICE void gemv(const Arg
     stage_x<T, M>(a, xs, gain, padded, part);
 
     for (i32 unit = rows.begin; unit < rows.end; unit += rows.per_group) {
+        // As late as the last rows; gemv_bulk.cu says why.
+        if (unit + rows.per_group >= rows.end) pdl_launch();
         float residual = group_residual<T, M, R>(a, rows, unit);
         float acc[M][R] = {};
         for (i32 at = 0; at < chunks; at++) {

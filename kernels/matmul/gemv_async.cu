@@ -8,7 +8,6 @@
 template <class T, int M, int R, int U, int D, int WARPS> WB_DEVICE void gemv_async(const Args<T>& a) {
     WB_DYN_SHARED(Vec16, shared);
     __shared__ float part[M * 32];
-    pdl_launch();
     const i32 warp = blockIdx.x * WARPS + warp_id(), warps = gridDim.x * WARPS;
     if (!a.vec) return gemv_unaligned<T, M>(a, warp, warps);
 
@@ -49,6 +48,9 @@ template <class T, int M, int R, int U, int D, int WARPS> WB_DEVICE void gemv_as
     pdl_wait();
     stage_x<T, M, D - 1>(a, xs, gain, padded, part);
 
+    // As late as there is nothing left to ask for; gemv_bulk.cu says why.
+    const i32 last_fetch = steps >= D ? steps - D : -1;
+    if (last_fetch < 0) pdl_launch();
     float acc[M][R] = {};
     float residual = 0.0f;
     i32 unit = rows.begin, at = 0, stage = 0;
@@ -61,6 +63,7 @@ template <class T, int M, int R, int U, int D, int WARPS> WB_DEVICE void gemv_as
 #pragma unroll
             for (int j = 0; j < R; j++) batch[s][j] = ring[((stage * U + s) * R + j) * 32];
         fetch(stage == 0 ? D - 1 : stage - 1);
+        if (step == last_fetch) pdl_launch();
         if (++stage == D) stage = 0;
 #pragma unroll
         for (int s = 0; s < U; s++)

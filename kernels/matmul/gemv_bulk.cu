@@ -8,7 +8,6 @@ template <class T, int M, int R, int U, int D, int WARPS> WB_DEVICE void gemv_bu
     WB_DYN_SHARED(Vec16, shared);
     __shared__ float part[M * 32];
     __shared__ u64 full[WARPS * D];
-    pdl_launch();
     const i32 warp = blockIdx.x * WARPS + warp_id(), warps = gridDim.x * WARPS;
     if (!a.vec) return gemv_unaligned<T, M>(a, warp, warps);
 
@@ -52,6 +51,10 @@ template <class T, int M, int R, int U, int D, int WARPS> WB_DEVICE void gemv_bu
     pdl_wait();
     stage_x<T, M>(a, xs, gain, padded, part);
 
+    // The next kernel's blocks are let in only when this one has nothing left to ask for. Let in earlier they take the
+    // slots that the kernel before this one leaves, unevenly, and two blocks that share an SM then finish last.
+    const i32 last_fetch = steps > D ? steps - 1 - D : -1;
+    if (last_fetch < 0) pdl_launch();
     float acc[M][R] = {};
     float residual = 0.0f;
     i32 unit = rows.begin, at = 0, stage = 0;
@@ -73,6 +76,7 @@ template <class T, int M, int R, int U, int D, int WARPS> WB_DEVICE void gemv_bu
         // All lanes have read: the stage can be filled again.
         __syncwarp();
         if (lane_id() == 0) fetch(stage);
+        if (step == last_fetch) pdl_launch();
         if (++stage == D) {
             stage = 0;
             parity ^= 1;

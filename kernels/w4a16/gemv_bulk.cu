@@ -54,7 +54,6 @@ template <class T, int GPC, bool ASYM> WB_DEVICE void gemv_bulk(const GemvArgs<T
     }
     __syncwarp();
     prefetch_norm(a);
-    pdl_launch();
     pdl_wait();
     // Its barriers also show the mbarriers to everybody.
     stage_x<T, Chains<GPC>::run>(x_at, sums, scratch, a);
@@ -62,11 +61,14 @@ template <class T, int GPC, bool ASYM> WB_DEVICE void gemv_bulk(const GemvArgs<T
     u32 slot = 0, phase = 0;
     if (producer) {
         if (lane != 0) return;
+        // The next kernel's blocks are let in only when this one has nothing left to ask for: earlier they take the slots
+        // that the kernel before this one leaves, unevenly, and two blocks that share an SM then finish last.
         for (u32 i = depth; i < total; i++) {
             mbar_wait(empty + slot, phase);
             fetch(shared + slot * stage_bytes, full + slot);
             if (++slot == depth) slot = 0, phase ^= 1;
         }
+        pdl_launch();
         return;
     }
     const u32 g = lane >> 2, c = lane & 3;

@@ -8,7 +8,7 @@ use crate::plan::decode::{Options, Weights};
 use crate::plan::model::Model;
 use crate::profile::native;
 use crate::report;
-use crate::run::step::measure::{self, Settings};
+use crate::run::step::measure::{self, Choice, Settings};
 use crate::run::step::recording::{self, Recording};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -54,6 +54,9 @@ pub struct Args {
     /// Replays to trace
     #[arg(long, default_value_t = 20)]
     traced: usize,
+    /// Variant of a class of nodes, with a row of its configuration table: `qkv=gemv_async:2`; repeatable
+    #[arg(long = "use", value_name = "CLASS=VARIANT[:CFG]")]
+    choices: Vec<String>,
     /// Keep the recording (step.json and raw traces) in this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -95,6 +98,7 @@ impl Args {
             gpu: self.gpu,
             replays: self.replays,
             traced: self.traced,
+            choices: self.choices.iter().map(|c| Choice::parse(c)).collect::<Result<_>>()?,
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::launch::env::Environment;
 use crate::launch::{Clocks, Device, Graph, Prepared, Stream, Timer};
 use crate::op::Chip;
-use crate::plan::Purpose;
+use crate::plan::{Plan, Purpose};
 use crate::plan::decode::{self, Options, Weights};
 use crate::plan::model::Model;
 use crate::profile::session::{self, Session};
@@ -29,12 +29,54 @@ pub struct Settings {
     /// Untraced replays, before and after.
     pub replays: usize,
     pub traced: usize,
+    /// Variants that replace the heuristics' choice, by class.
+    pub choices: Vec<Choice>,
+}
+
+/// A variant for all nodes of a class, for experiments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub class: String,
+    pub variant: String,
+    pub cfg: Option<u32>,
+}
+
+impl Choice {
+    /// Reads `class=variant` or `class=variant:cfg`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let bad = || Error::usage(format!("`{text}` is not CLASS=VARIANT or CLASS=VARIANT:CFG"));
+        let (class, rest) = text.split_once('=').ok_or_else(bad)?;
+        let (variant, cfg) = match rest.split_once(':') {
+            Some((v, c)) => (v, Some(c.parse().map_err(|_| bad())?)),
+            None => (rest, None),
+        };
+        Ok(Self { class: class.into(), variant: variant.into(), cfg })
+    }
+}
+
+/// The plan of the settings, with their choices.
+fn plan(settings: &Settings, chip: &Chip) -> Result<(Plan, decode::Handles)> {
+    let (mut plan, handles) = decode::decode(&settings.model, &settings.options, chip)?;
+    for choice in &settings.choices {
+        let mut some = false;
+        for node in plan.nodes.iter_mut().filter(|n| n.class == choice.class) {
+            some = true;
+            node.variant = Some(choice.variant.clone());
+            if let Some(cfg) = choice.cfg {
+                node.shape.set("cfg", cfg);
+            }
+        }
+        if !some {
+            return Err(Error::usage(format!("the plan has no nodes of class `{}`", choice.class)));
+        }
+    }
+    Ok((plan, handles))
 }
 
 /// The prediction alone, on the recorded H200's ceilings or a measured card's.
 pub fn predict(settings: &Settings, ceilings: Option<&Ceilings>) -> Result<Vec<NodeRecord>> {
     let recorded = Ceilings::h200();
-    let (plan, _) = decode::decode(&settings.model, &settings.options, &Chip::H200)?;
+    let (plan, _) = plan(settings, &Chip::H200)?;
     recording::predict_nodes(&plan, &Chip::H200, ceilings.unwrap_or(&recorded), &Calibration::default())
 }
 
@@ -47,7 +89,7 @@ pub fn predict(settings: &Settings, ceilings: Option<&Ceilings>) -> Result<Vec<N
 pub fn measure(settings: &Settings, folder: &Path, say: impl Fn(&str)) -> Result<Recording> {
     let device = Device::open(settings.gpu)?;
     let chip = device.chip();
-    let (plan, handles) = decode::decode(&settings.model, &settings.options, &chip)?;
+    let (plan, handles) = plan(settings, &chip)?;
     fits(&device, settings, Resident::bytes(&plan, &chip)?)?;
     let info = device.info();
     let ceilings = store::find(&store::file(), &info.uuid, &info.name)?.ok_or_else(|| {
