@@ -56,7 +56,6 @@ template <class T, int GPC, bool ASYM, int DEPTH> WB_DEVICE void gemv(const Gemv
         if (static_cast<u32>(d) < total) fetch(ring[d]);
     }
     prefetch_norm(a);
-    pdl_launch();
     pdl_wait();
     stage_x<T, Chains<GPC>::run>(shared, sums, scratch, a);
     Finish<T> finish;
@@ -73,6 +72,7 @@ template <class T, int GPC, bool ASYM, int DEPTH> WB_DEVICE void gemv(const Gemv
                                             sums + chunk * (Chains<GPC>::n * kMaxM) + 2 * c);
             }
             if (base + d + DEPTH < total) fetch(ring[d]);
+            else pdl_launch();  // as late as there is nothing left to ask for; gemv_bulk.cu says why
             if (now.last()) {
                 finish.tile(a, acc, now.tile, now.part, now.item);
                 acc[0] = acc[1] = acc[2] = acc[3] = 0.0f;
