@@ -4,8 +4,8 @@ use super::problem::Problem;
 pub use super::tables::*;
 use crate::op::{Chip, OpResult};
 
-/// The configuration of a matrix-vector variant for a shape: `cfg` if given, else the first whose block shares an SM
-/// with the next kernel's, else the first that fits at all.
+/// The configuration of a matrix-vector variant for a shape: `cfg` if given, else the first of which an SM
+/// holds two blocks, else the first that fits at all.
 ///
 /// # Errors
 /// More than 8 rows of x, or an x that does not fit in shared memory with any ring.

@@ -92,6 +92,13 @@ template <class T, int M, int R, int U, int D, int WARPS> WB_DEVICE void gemv_as
     GEMV(T, 1, 2, 2, 3, 16)                                                                                            \
     GEMV(T, 1, 2, 1, 6, 16)                                                                                            \
     GEMV(T, 1, 4, 1, 6, 8)                                                                                             \
+    GEMV(T, 1, 2, 2, 3, 8)                                                                                             \
+    GEMV(T, 1, 2, 1, 6, 8)                                                                                             \
+    GEMV(T, 1, 2, 1, 4, 8)                                                                                             \
+    GEMV(T, 1, 4, 1, 4, 8)                                                                                             \
+    GEMV(T, 1, 2, 4, 2, 8)                                                                                             \
+    GEMV(T, 1, 2, 4, 3, 8)                                                                                             \
+    GEMV(T, 1, 2, 2, 5, 8)                                                                                             \
     GEMV(T, 1, 2, 2, 4, 8)                                                                                             \
     GEMV(T, 2, 2, 2, 6, 8)                                                                                             \
     GEMV(T, 2, 2, 2, 4, 8)                                                                                             \

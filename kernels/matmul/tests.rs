@@ -39,7 +39,7 @@ fn decode_shapes_share_an_sm_with_the_next_kernel() {
     for (n, k) in shapes::LLAMA_3_8B {
         for m in [1, 2] {
             let p = problem(&format!("m={m},n={n},k={k}"));
-            assert_eq!(choose::variant(&p, &Chip::H200), "gemv_bulk");
+            assert_eq!(choose::variant(&p, &Chip::H200), "gemv_async");
             for (name, table) in [("gemv", GEMV), ("gemv_async", GEMV_ASYNC), ("gemv_bulk", GEMV_BULK)] {
                 let c = choose::gemv_config(table, name, &p, &Chip::H200).unwrap();
                 assert_eq!(c.m, m);
@@ -89,7 +89,7 @@ fn a_batch_is_streamed_past_the_tensor_cores() {
         assert!(small.shared() + 1024 <= u64::from(SM86.shared_optin));
     }
     for (shape, h200, sm86) in [
-        ("m=4,n=4096,k=4096,pre=rmsnorm", "gemv_bulk", "gemv"),
+        ("m=4,n=4096,k=4096,pre=rmsnorm", "gemv_async", "gemv"),
         ("m=64,n=4096,k=4100", "skinny", "skinny"),
         ("m=256,n=28672,k=4096", "wgmma_streamk", "mma"),
         ("m=8192,n=8192,k=8192", "wgmma_cluster", "mma"),
