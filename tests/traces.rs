@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use workbench::profile::import;
-use workbench::profile::ledger::{Accountant, Options};
+use workbench::profile::ledger::{Accountant, Ledger, Options};
 use workbench::profile::trace::{Trace, Work};
 
 fn file(name: &str) -> Option<PathBuf> {
@@ -118,10 +118,15 @@ fn nsys_sqlite_and_its_chrome_twin_agree() {
     let (t0, t1) = a.span().unwrap();
     let (a, b) = (a.window(t0, t1).unwrap(), b.window(t0, t1).unwrap());
     assert_eq!((a.busy_ns, a.window_ns, a.operations), (b.busy_ns, b.window_ns, b.operations));
-    let busy = |l: &workbench::profile::ledger::Ledger| {
-        let all = l.segments.iter().filter(|s| s.piece == u32::MAX).map(|s| (s.start, s.end));
-        all.collect::<Vec<(i64, i64)>>()
-    };
+    // Not only what ran: every line, idle time by cause included, and every segment of the time line.
+    let lines = |l: &Ledger| l.lines.iter().map(|x| (x.kind, x.name.clone(), x.count, x.ns)).collect::<Vec<_>>();
+    let short = |l: &Ledger| lines(l).into_iter().filter(|x| !x.0.is_busy()).collect::<Vec<_>>();
+    assert_eq!(short(&a), short(&b));
+    let segments =
+        |l: &Ledger| l.segments.iter().map(|s| (s.start, s.end, l.lines[s.line as usize].cause)).collect::<Vec<_>>();
+    assert_eq!(segments(&a), segments(&b));
+    // The Chrome file has short kernel names, so templates share a line there; the time is the same.
+    let busy = |l: &Ledger| lines(l).iter().filter(|x| x.0.is_busy()).map(|x| x.3).sum::<i64>();
     assert_eq!(busy(&a), busy(&b));
 }
 

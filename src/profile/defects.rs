@@ -28,6 +28,7 @@ pub fn severity(defect: &str) -> Severity {
         | "non_finite_number"
         | "invalid_utf8"
         | "coarse_clock"
+        | "joined_by_order"
         | "missing_node_ids"
         | "launch_without_operation" => Severity::Note,
         _ => Severity::Warn,

@@ -12,6 +12,7 @@ use std::io::Read;
 
 mod build;
 mod event;
+mod order;
 #[cfg(test)]
 mod tests;
 

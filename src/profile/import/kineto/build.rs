@@ -3,7 +3,7 @@
 use super::event::{Category, Event};
 use super::json::{self, Value};
 use crate::profile::import::{Flaws, call_kind, copy_kind, unversioned};
-use crate::profile::trace::{Call, CallKind, Marker, Name, Operation, Overhead, Sync, SyncKind, Trace, Work};
+use crate::profile::trace::{Call, CallKind, Defect, Marker, Name, Operation, Overhead, Sync, SyncKind, Trace, Work};
 use std::collections::HashMap;
 
 /// The trace while it is read.
@@ -157,6 +157,17 @@ impl Builder {
     pub fn finish(mut self, flaws: Flaws) -> Trace {
         self.trace.format = "kineto".into();
         self.trace.defects = flaws.into_defects();
+        let joined = super::order::join(&mut self.trace);
+        if joined > 0 {
+            self.trace.defects.push(Defect {
+                defect: "joined_by_order".into(),
+                count: joined as u64,
+                first_offset: None,
+                detail:
+                    "kernels carry no correlation ids; on their one stream each was joined to the launch at its place"
+                        .into(),
+            });
+        }
         self.trace.resolution_ns = if self.fraction { 1 } else { 500 };
         // Old files carry absolute times and no base; the year 2001 in nanoseconds tells them apart.
         self.trace.base_unix_ns = self.base.or((self.latest_start > 1_000_000_000_000_000_000).then_some(0));

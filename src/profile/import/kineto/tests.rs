@@ -124,3 +124,25 @@ fn hostile_files_take_no_longer_than_honest_ones() {
         assert!(begun.elapsed().as_secs() < 60, "{unit} took {:?}", begun.elapsed());
     }
 }
+
+#[test]
+fn kernels_without_ids_are_joined_by_order_only_where_that_proves_something() {
+    let api = |ts: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "cuda_api", "name": "cudaLaunchKernel_v7000", "tid": "CUDA API 9", "pid": "Host 0", "ts": {ts}, "dur": 1, "args": {{"correlationId": {ts}}}}}"#
+        )
+    };
+    let kernel = |ts: u32, stream: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "cuda", "name": "k", "tid": "CUDA API {stream}", "pid": "Device 0", "ts": {ts}, "dur": 1}}"#
+        )
+    };
+    let joined = |events: &[String]| {
+        let t = parse(format!("[{}]", events.join(",")).as_bytes());
+        t.operations.iter().map(|o| o.correlation).collect::<Vec<_>>()
+    };
+    assert_eq!(joined(&[kernel(25, 7), kernel(15, 7), api(10), api(20)]), [20, 10]);
+    assert_eq!(joined(&[kernel(15, 7), kernel(25, 8), api(10), api(20)]), [0, 0], "two streams");
+    assert_eq!(joined(&[kernel(15, 7), api(10), api(20)]), [0], "a launch too many");
+    assert_eq!(joined(&[kernel(15, 7), kernel(18, 7), api(10), api(20)]), [0, 0], "before its launch");
+}
