@@ -48,16 +48,12 @@ commands! {
     Compare = compare,
     /// Compute theoretical occupancy and its limits
     Occupancy = occupancy,
-    /// Predict a decode step, a kernel or a served load
+    /// Predict a decode step or a kernel
     Predict = predict,
     /// Say what fits on a card
     Size = size,
-    /// Hold an engine's start-up log against the prediction
-    Reconcile = reconcile,
     /// Keep the lab notebook
     Note = note,
-    /// List or run a lab
-    Lab = lab,
     /// Make a report from a recorded run
     Report = report,
     /// Print a shell's completions

@@ -62,6 +62,29 @@ impl Sheet {
     }
 }
 
+/// Writes a command's result in every form that was asked for, and as text where standard output is free.
+pub fn emit(out: &super::OutputArgs, sheets: &[Sheet], tail: &str, json: &serde_json::Value) -> Result<()> {
+    if out.html.is_some() {
+        return Err(Error::usage("this command writes no HTML").try_next("--md FILE"));
+    }
+    if let Some(file) = &out.json {
+        super::write_output(file, &format!("{json:#}\n"))?;
+    }
+    if let Some(file) = &out.csv {
+        let text = sheets.iter().map(Sheet::csv).collect::<Result<Vec<_>>>()?.join("\n");
+        super::write_output(file, &text)?;
+    }
+    if let Some(file) = &out.md {
+        let text: Vec<String> = sheets.iter().map(Sheet::markdown).collect();
+        super::write_output(file, &format!("{}\n{tail}", text.join("\n")))?;
+    }
+    if !out.takes_stdout() {
+        let text: Vec<String> = sheets.iter().map(Sheet::terminal).collect();
+        super::write_output("-".as_ref(), &format!("{}\n{tail}", text.join("\n")))?;
+    }
+    Ok(())
+}
+
 /// CSV text of rows of cells.
 pub fn csv<'a>(head: &[&str], rows: impl Iterator<Item = &'a Vec<String>>) -> Result<String> {
     let failed = |e: csv::Error| Error::usage(format!("cannot write CSV: {e}"));

@@ -107,9 +107,8 @@ impl Model {
             (a, t) => {
                 let seen = if a.is_empty() { t } else { a };
                 let seen = if seen.is_empty() { "no `architectures`" } else { seen };
-                return Err(Error::usage(format!("the decode step cannot run this architecture: {seen}")).try_next(
-                    "LlamaForCausalLM, MistralForCausalLM or Qwen3ForCausalLM; `workbench predict` sizes more",
-                ));
+                return Err(Error::usage(format!("the decode step cannot run this architecture: {seen}"))
+                    .try_next("LlamaForCausalLM, MistralForCausalLM or Qwen3ForCausalLM"));
             }
         };
         let required = ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"];
