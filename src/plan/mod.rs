@@ -2,6 +2,7 @@
 
 pub mod decode;
 pub mod model;
+pub mod size;
 
 use crate::op::{Bindings, DType, Init, OpResult, Shape};
 
