@@ -1,11 +1,142 @@
-//! `workbench predict`.
+//! `workbench predict`: the number before the run. Needs no GPU.
 
 use super::OutputArgs;
+use super::table::{Sheet, emit, grouped, us};
 use crate::error::{Error, Result};
+use crate::explain::forecast::{self, Forecast};
+use crate::kernels;
+use crate::op::{DType, Shape};
+use crate::plan::decode::{self, Options, Weights};
+use crate::plan::model::Model;
+use crate::roofline::{Calibration, Ceilings};
+use crate::units::{Bytes, Flops};
+use serde_json::{Value, json};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+    /// Card: the H200 as recorded, others from their datasheets
+    #[arg(long, global = true, default_value = "h200")]
+    gpu: String,
+}
 
-pub fn run(_args: Args, _out: &OutputArgs) -> Result<()> {
-    Err(Error::usage("`predict` is not built yet"))
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// One decode step, class by class
+    Step {
+        /// Built-in model, a config.json, or a folder that holds one
+        #[arg(long, default_value = "llama-3-8b")]
+        model: String,
+        /// Requests decoded together
+        #[arg(long, default_value_t = 1)]
+        batch: u64,
+        /// Tokens of each request, the new one included (`2k` is 2048)
+        #[arg(long, default_value = "2048")]
+        ctx: String,
+        /// Projection weights
+        #[arg(long, default_value = "bf16", value_parser = ["bf16", "f16", "w4a16"])]
+        weights: String,
+        /// Weights that share a scale (w4a16); 0 for a whole row
+        #[arg(long, default_value_t = 128)]
+        group: u64,
+        /// Zero points beside the scales (w4a16)
+        #[arg(long)]
+        asymmetric: bool,
+        /// Tokens in a page of the KV cache
+        #[arg(long, default_value_t = 16)]
+        page: u64,
+        /// Every op a kernel of its own
+        #[arg(long)]
+        no_fuse: bool,
+    },
+    /// One launch of an op
+    Kernel {
+        /// Op, as `workbench list` names it
+        op: String,
+        /// Shape: `m=1,n=4096,k=4096,dtype=bf16`
+        shape: String,
+    },
+}
+
+/// More requests than any card holds; the plan keeps a length for each.
+const MOST_REQUESTS: u64 = 1 << 16;
+
+pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
+    let (chip, ceilings) = forecast::card(&args.gpu)?;
+    let calibration = Calibration::default();
+    let (title, forecast, batch) = match args.what {
+        What::Kernel { op, shape } => {
+            let op = kernels::op(&op)?;
+            let shape = Shape::parse(&shape)?;
+            let known: Vec<&str> = op.dims().iter().map(|d| d.key).collect();
+            if let Some(key) = shape.keys().find(|k| !known.contains(k)) {
+                return Err(Error::usage(format!("{} takes no `{key}`; it takes {}", op.name(), known.join(", "))));
+            }
+            let forecast = forecast::kernel(op, &shape, &ceilings, &calibration)?;
+            (format!("{} {shape}", op.name()), forecast, None)
+        }
+        What::Step { model, batch, ctx, weights, group, asymmetric, page, no_fuse } => {
+            if batch == 0 || batch > MOST_REQUESTS {
+                return Err(Error::usage(format!("--batch {batch} is not 1 to {MOST_REQUESTS}")));
+            }
+            let options = Options {
+                dtype: if weights == "f16" { DType::F16 } else { DType::Bf16 },
+                weights: if weights == "w4a16" { Weights::W4a16 { group, asymmetric } } else { Weights::Dense },
+                page,
+                fuse: !no_fuse,
+                ..Options::uniform(batch, Shape::new().with("ctx", ctx).int("ctx")?)
+            };
+            let (plan, _) = decode::decode(&Model::find(&model)?, &options, &chip)?;
+            let forecast = forecast::plan(&plan, &chip, &ceilings, &calibration)?;
+            (plan.title, forecast, Some(batch))
+        }
+    };
+    let (sheet, tail) = text(&title, &forecast, batch, &ceilings);
+    emit(out, &[sheet], &tail, &to_json(&title, &forecast, &ceilings)?)
+}
+
+fn text(title: &str, f: &Forecast, batch: Option<u64>, ceilings: &Ceilings) -> (Sheet, String) {
+    let heads = ["term", ">count", ">bytes", ">FLOP", ">floor µs", ">predicted µs", "provenance"];
+    let mut sheet = Sheet::new(format!("{title} on {}", ceilings.gpu), &heads);
+    for t in &f.terms {
+        sheet.row([
+            t.name.clone(),
+            grouped(t.count),
+            if t.bytes > 0 { Bytes(t.bytes).to_string() } else { String::new() },
+            if t.flops > 0 { Flops(t.flops).to_string() } else { String::new() },
+            us(t.floor_ns),
+            us(t.ns),
+            t.provenance.to_string(),
+        ]);
+    }
+    sheet.row([
+        "in all".into(),
+        String::new(),
+        Bytes(f.bytes).to_string(),
+        Flops(f.flops).to_string(),
+        us(f.floor_ns),
+        us(f.predicted_ns),
+        "derived".into(),
+    ]);
+    let rate = batch.map_or(String::new(), |b| format!(", {:.0} tokens/s", b as f64 * 1e9 / f.predicted_ns as f64));
+    let tail = format!(
+        "predicted {} µs ({} to {}){rate}; floor {} µs\nrates: {}: {}\n",
+        us(f.predicted_ns),
+        us(f.low_ns),
+        us(f.high_ns),
+        us(f.floor_ns),
+        ceilings.provenance,
+        ceilings.source
+    );
+    (sheet, tail)
+}
+
+fn to_json(title: &str, forecast: &Forecast, ceilings: &Ceilings) -> Result<Value> {
+    let mut value = serde_json::to_value(forecast).map_err(|e| Error::usage(e.to_string()))?;
+    value["schema"] = json!(1);
+    value["title"] = json!(title);
+    value["provenance"] = json!("derived");
+    value["ceilings"] = json!(ceilings);
+    Ok(value)
 }

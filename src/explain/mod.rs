@@ -1,5 +1,6 @@
 //! Where a gap between prediction and measurement comes from.
 
+pub mod forecast;
 pub mod occupancy;
 pub mod step;
 pub mod waterfall;

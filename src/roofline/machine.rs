@@ -74,6 +74,25 @@ impl Datasheet {
             ..Ceilings::h200()
         }
     }
+
+    /// What a kernel may hope for on this card: each datasheet rate times the share of its own datasheet that the
+    /// recorded H200 reaches. An estimate for a card that nobody measured; launch costs are the H200's.
+    pub fn expected(&self) -> Ceilings {
+        let (h200, most) = (Ceilings::h200(), self.ceilings());
+        let sheet = datasheet("h200").expect("the table holds the card of the recording").ceilings();
+        Ceilings {
+            provenance: Provenance::Derived,
+            source: "datasheet rates × the shares of theirs that a recorded H200 reaches".into(),
+            read_gbps: most.read_gbps * h200.read_gbps / sheet.read_gbps,
+            write_gbps: most.write_gbps * h200.write_gbps / sheet.write_gbps,
+            copy_gbps: most.copy_gbps * h200.copy_gbps / sheet.copy_gbps,
+            bf16_tflops: most.bf16_tflops * h200.bf16_tflops / sheet.bf16_tflops,
+            bf16_sustained_tflops: most.bf16_tflops * h200.bf16_sustained_tflops / sheet.bf16_tflops,
+            fp16_tflops: most.fp16_tflops * h200.fp16_tflops / sheet.fp16_tflops,
+            fp8_tflops: most.fp8_tflops.map(|f| f * h200.bf16_tflops / sheet.bf16_tflops),
+            ..most
+        }
+    }
 }
 
 #[cfg(test)]
@@ -90,6 +109,17 @@ mod tests {
         );
         assert!(card.bf16_tflops < most.bf16_tflops && card.fp32_tflops <= 1.01 * most.fp32_tflops);
         assert_eq!(most.provenance, Provenance::Cited);
+    }
+
+    #[test]
+    fn expected_rates_scale_and_return_the_recording() {
+        let (h200, card) = (datasheet("h200").unwrap().expected(), Ceilings::h200());
+        assert!((h200.read_gbps - card.read_gbps).abs() < 1e-6 && (h200.bf16_tflops - card.bf16_tflops).abs() < 1e-6);
+        for d in DATASHEETS {
+            let e = d.expected();
+            assert!(e.read_gbps < d.memory_gbps && e.bf16_tflops < d.bf16_tflops, "{}", d.key);
+            assert_eq!(e.provenance, Provenance::Derived);
+        }
     }
 
     #[test]
