@@ -17,6 +17,8 @@ use std::process::Command;
 /// Flags of the front end, the same for every variant.
 pub const NVCC_FLAGS: &[&str] = &["--std=c++17", "-O3", "-lineinfo", "-I."];
 const PTXAS_FLAGS: &[&str] = &["-O3", "-v"];
+/// Raised by any change of these steps that changes an output: it is an input of every image.
+const RECIPE: &str = "2";
 /// Line tables are four fifths of a cubin, so only the chips that this project is tuned on carry them.
 const LINES: &[Arch] = &[Arch::Sm90, Arch::Sm90a];
 
@@ -49,8 +51,7 @@ pub struct Notes {
 
 /// Key of a variant's inputs: how it is compiled, its text and the text of each header it reaches.
 pub fn key(kernels: &Path, unit: &Unit, headers: &[Header], how: &[&str]) -> Result<String, String> {
-    // The recipe itself is an input: a changed build step makes every image anew.
-    let mut hash = Hash::new().field(&unit.name).field(include_str!("compile.rs")).field(include_str!("ptxas.rs"));
+    let mut hash = Hash::new().field(&unit.name).field(RECIPE);
     for part in how {
         hash = hash.field(part);
     }
@@ -122,20 +123,21 @@ impl Compiler {
         let hand_written = if unit.is_ptx() { Some(self.ptx_target(unit)?) } else { None };
         let targets = targets(archs, hand_written.as_deref());
         for (virtual_arch, chips) in &targets {
-            let ptx = work.join(format!("compute_{virtual_arch}.ptx"));
+            let (ptx, plain) = (work.join("lines.ptx"), work.join(format!("compute_{virtual_arch}.ptx")));
             self.front(unit, virtual_arch, &ptx, &mut notes)?;
+            let text = std::fs::read_to_string(&ptx).map_err(|e| e.to_string())?;
+            std::fs::write(&plain, without_lines(&text)).map_err(|e| e.to_string())?;
             for chip in chips {
                 let cubin = work.join(format!("{}.cubin", chip.name()));
-                self.back(unit, *chip, &ptx, &cubin, &mut notes)?;
+                let lines = LINES.contains(chip);
+                self.back(unit, *chip, if lines { &ptx } else { &plain }, &cubin, &mut notes)?;
                 let sm = &chip.name()["sm_".len()..];
                 join.arg(format!("--image3=kind=elf,sm={sm},file={}", cubin.display()));
             }
         }
         // The newest PTX goes along, for chips newer than any listed and for people to read.
         if let Some((newest, _)) = targets.last() {
-            let (from, plain) = (work.join(format!("compute_{newest}.ptx")), work.join("plain.ptx"));
-            let text = std::fs::read_to_string(&from).map_err(|e| e.to_string())?;
-            std::fs::write(&plain, without_lines(&text)).map_err(|e| e.to_string())?;
+            let plain = work.join(format!("compute_{newest}.ptx"));
             self.run(join.arg(format!("--image3=kind=ptx,sm={newest},file={}", plain.display())), unit)?;
         }
         for entry in std::fs::read_dir(work).map_err(|e| e.to_string())?.flatten() {

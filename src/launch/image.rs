@@ -85,6 +85,7 @@ enum Code {
     },
 }
 
+#[allow(dead_code)]
 #[repr(align(16))]
 struct Aligned<T: ?Sized>(T);
 
