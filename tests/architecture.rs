@@ -22,7 +22,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["error", "kernels", "launch", "op", "op_error", "plan", "profile", "roofline", "stats", "toolchain", "units"],
     ),
     ("explain", &["error", "kernels", "launch", "op", "plan", "profile", "roofline", "run", "stats", "units"]),
-    ("report", &["error", "explain", "notebook", "op", "plan", "profile", "roofline", "stats", "units"]),
+    (
+        "report",
+        &["error", "explain", "launch", "notebook", "op", "plan", "profile", "roofline", "run", "stats", "units"],
+    ),
 ];
 
 /// Modules that work anywhere: nothing in them may name a crate that talks to a GPU.

@@ -11,6 +11,8 @@ use crate::profile::import::{self, Loaded};
 use crate::profile::ledger::{Accountant, Detail, Floors, LineKind, Options};
 use crate::profile::steps::{self, Selector, Steps};
 use crate::profile::trace::Trace;
+use crate::report::html::{Page, Section};
+use crate::report;
 use crate::units::Provenance;
 use std::path::{Path, PathBuf};
 
@@ -84,8 +86,8 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         let text: Vec<String> = reports.iter().map(|r| markdown(r, args.top)).collect();
         write_output(file, &text.join("\n"))?;
     }
-    if out.html.is_some() {
-        return Err(Error::usage("`gaps` writes no HTML yet").try_next("workbench gaps FILE --perfetto out.json"));
+    if let Some(file) = &out.html {
+        write_output(file, &html(&reports, args.top)?.render()?)?;
     }
     if !out.takes_stdout() {
         let text: Vec<String> = reports.iter().map(|r| terminal(r, args.top)).collect();
@@ -382,6 +384,34 @@ fn markdown(r: &GapReport, top: usize) -> String {
     text += "\n### The worst pieces of each cause, with their evidence\n\n";
     text += &evidence(r, 8).iter().map(|l| format!("- {}\n", l.trim_start())).collect::<String>();
     text
+}
+
+/// One page: a section for each report, its median and p99 step as timelines.
+fn html(reports: &[GapReport], top: usize) -> Result<Page> {
+    let mut page = Page { provenance: "recorded".into(), ..Page::default() };
+    let first = reports.first().map_or("", |r| r.file.as_str());
+    page.title = format!("Gaps: {}", Path::new(first).file_name().map_or(first.into(), |n| n.to_string_lossy()));
+    page.subtitle = "Every nanosecond of the device on one line, and why it idled".into();
+    for (i, r) in reports.iter().enumerate() {
+        let mut section = Section {
+            id: format!("report-{i}"),
+            title: format!("{}, device {} {}", r.file, r.ledger.device, r.device_info.name).trim_end().into(),
+            notes: summary(r),
+            tables: sheets(r, top).iter().map(Sheet::html).collect(),
+            evidence: evidence(r, 8).iter().map(|l| l.trim_start().to_string()).collect(),
+            ..Section::default()
+        };
+        let single = r.step_report.as_ref().is_none_or(|s| s.n < 2);
+        for (name, timeline) in [("median", &r.median), ("p99", &r.p99)] {
+            let title = if single { "Timeline".into() } else { format!("The {name} step") };
+            if let Some(t) = timeline.as_ref().filter(|_| !single || name == "median") {
+                let id = format!("timeline-{i}-{name}");
+                section.timelines.push(report::timeline::picture(&id, &title, t, str::to_string)?);
+            }
+        }
+        page.sections.push(section);
+    }
+    Ok(page)
 }
 
 /// Every line of every report, nanoseconds unformatted.

@@ -63,6 +63,9 @@ pub struct Args {
     /// Account a recording instead of measuring
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     from: Option<PathBuf>,
+    /// Write the first mode's trace for Perfetto, every gap a slice with its cause
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
     /// Print the prediction and stop
     #[arg(long)]
     dry_run: bool,
@@ -122,7 +125,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
             Err(e) => return Err(e),
         },
     };
-    let result = show(&folder, recorded, out);
+    let result = show(&folder, recorded, args.perfetto.as_deref(), out);
     let _ = std::fs::remove_dir_all(&scratch);
     result
 }
@@ -156,12 +159,19 @@ fn fallback(args: &Args, why: Error) -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn show(folder: &Path, recorded: bool, out: &OutputArgs) -> Result<()> {
+/// Accounts the recording in a folder and writes every form that was asked for.
+pub(super) fn show(folder: &Path, recorded: bool, perfetto: Option<&Path>, out: &OutputArgs) -> Result<()> {
     let recording = Recording::load(folder)?;
     let mut accounts: Vec<ModeAccount> = Vec::new();
     for mode in &recording.modes {
         let trace = native::open(&folder.join(&mode.trace))?.trace;
-        accounts.push(account(&recording, mode, &trace)?);
+        let made = account(&recording, mode, &trace)?;
+        if let (Some(file), true) = (perfetto, accounts.is_empty()) {
+            let mut text = Vec::new();
+            crate::profile::export::perfetto::write(&trace, &[&made.ledger], &mut text)?;
+            super::write_output(file, &String::from_utf8_lossy(&text))?;
+        }
+        accounts.push(made);
     }
     let provenance = if recorded { "recorded" } else { "measured" };
     if !out.takes_stdout() {
@@ -180,6 +190,18 @@ fn show(folder: &Path, recorded: bool, out: &OutputArgs) -> Result<()> {
     if let Some(file) = &out.json {
         let value = to_json(&recording, &accounts, provenance)?;
         super::write_output(file, &format!("{value:#}\n"))?;
+    }
+    if let Some(file) = &out.csv {
+        super::write_output(file, &report::step_files::csv(&recording, &accounts)?)?;
+    }
+    if out.md.is_some() || out.html.is_some() {
+        let page = report::step_page::page(&recording, &accounts, provenance)?;
+        if let Some(file) = &out.md {
+            super::write_output(file, &report::step_files::markdown(&page))?;
+        }
+        if let Some(file) = &out.html {
+            super::write_output(file, &page.render()?)?;
+        }
     }
     Ok(())
 }

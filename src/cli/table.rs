@@ -57,6 +57,15 @@ impl Sheet {
         text
     }
 
+    /// The table of a page.
+    pub fn html(&self) -> crate::report::html::Table {
+        let mut table = crate::report::html::Table::new(self.title.clone(), &self.head);
+        for row in &self.rows {
+            table.row(row.iter().cloned());
+        }
+        table
+    }
+
     pub fn csv(&self) -> Result<String> {
         csv(&self.heads().collect::<Vec<_>>(), self.rows.iter())
     }

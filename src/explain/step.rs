@@ -3,11 +3,12 @@
 use super::waterfall::{Bar, Row, Waterfall, attribute, waterfall};
 use crate::error::{Error, Result};
 use crate::profile::ledger::{self, Label, Ledger, LineKind};
+use crate::profile::timeline::Timeline;
 use crate::profile::trace::{Operation, Trace};
 use crate::run::step::recording::{ModeRecord, Recording};
 use crate::stats;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// One mode's account.
 #[derive(Clone, Debug, Serialize)]
@@ -23,6 +24,12 @@ pub struct ModeAccount {
     /// One row a node, in order.
     pub rows: Vec<Row>,
     pub classes: Vec<Class>,
+    /// The accounted step, to be drawn; its kernels are named after their nodes.
+    #[serde(skip)]
+    pub timeline: Timeline,
+    /// Class of each name of the timeline that stands for a node's kernel.
+    #[serde(skip)]
+    pub class_of: BTreeMap<String, String>,
 }
 
 /// A class of nodes, summed.
@@ -94,8 +101,11 @@ pub fn account(recording: &Recording, mode: &ModeRecord, trace: &Trace) -> Resul
             );
         }
     }
-    let ledger = ledger::account(trace, trace.operations[steps[step][0]].device, t0, t1, &options)?;
+    let accountant = ledger::Accountant::new(trace, trace.operations[steps[step][0]].device, &options);
+    let ledger = accountant.window(t0, t1)?;
     ledger.verify()?;
+    let mut timeline = Timeline::new(trace, &accountant, &ledger)?;
+    let class_of = name_nodes(&mut timeline, &ledger, recording, &expected, &steps);
 
     let rows_of = |s: &[usize], t0: i64, t1: i64| {
         let spans: Vec<_> = s.iter().map(|&i| (trace.operations[i].start, trace.operations[i].end)).collect();
@@ -142,7 +152,42 @@ pub fn account(recording: &Recording, mode: &ModeRecord, trace: &Trace) -> Resul
         waterfall,
         rows,
         classes,
+        timeline,
+        class_of,
     })
+}
+
+/// Gives every kernel of the picture the name of its node instead of its class; returns the class of each new name.
+fn name_nodes(
+    timeline: &mut Timeline,
+    ledger: &Ledger,
+    recording: &Recording,
+    expected: &[Expected<'_>],
+    steps: &[&[usize]],
+) -> BTreeMap<String, String> {
+    let place: HashMap<u32, usize> =
+        steps.iter().flat_map(|s| s.iter().enumerate().map(|(k, &op)| (op as u32, k))).collect();
+    let mut class_of = BTreeMap::new();
+    let first = timeline.names.len() as u32;
+    for e in expected {
+        let node = &recording.nodes[e.node];
+        let name = format!("{}: {}", node.label, e.kernel);
+        class_of.insert(name.clone(), node.class.clone());
+        timeline.names.push(name);
+    }
+    for (drawn, segment) in timeline.segments.iter_mut().zip(&ledger.segments) {
+        if let (LineKind::Kernel, Some(&k)) = (drawn.kind, place.get(&segment.operation)) {
+            drawn.name = first + k as u32;
+        }
+    }
+    for lane in timeline.lanes.iter_mut().filter(|l| l.group == "stream") {
+        for slice in &mut lane.slices {
+            if let Some(&k) = place.get(&slice.3) {
+                slice.2 = first + k as u32;
+            }
+        }
+    }
+    class_of
 }
 
 /// One kernel that every step must hold, in this order.

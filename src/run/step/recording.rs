@@ -76,6 +76,7 @@ pub struct ModeRecord {
     /// Replays in the trace, besides the warm-up.
     pub replays: u64,
     /// Records that CUPTI says it dropped.
+    #[serde(default)]
     pub dropped: u64,
 }
 
