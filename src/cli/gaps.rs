@@ -390,12 +390,13 @@ fn markdown(r: &GapReport, top: usize) -> String {
 fn html(reports: &[GapReport], top: usize) -> Result<Page> {
     let mut page = Page { provenance: "recorded".into(), ..Page::default() };
     let first = reports.first().map_or("", |r| r.file.as_str());
-    page.title = format!("Gaps: {}", Path::new(first).file_name().map_or(first.into(), |n| n.to_string_lossy()));
+    let base = |f: &str| Path::new(f).file_name().map_or(f.to_string(), |n| n.to_string_lossy().into_owned());
+    page.title = format!("Gaps: {}", base(first));
     page.subtitle = "Every nanosecond of the device on one line, and why it idled".into();
     for (i, r) in reports.iter().enumerate() {
         let mut section = Section {
             id: format!("report-{i}"),
-            title: format!("{}, device {} {}", r.file, r.ledger.device, r.device_info.name).trim_end().into(),
+            title: format!("{}, device {} {}", base(&r.file), r.ledger.device, r.device_info.name).trim_end().into(),
             notes: summary(r),
             tables: sheets(r, top).iter().map(Sheet::html).collect(),
             evidence: evidence(r, 8).iter().map(|l| l.trim_start().to_string()).collect(),

@@ -167,7 +167,7 @@ fn name_nodes(
 ) -> BTreeMap<String, String> {
     let place: HashMap<u32, usize> =
         steps.iter().flat_map(|s| s.iter().enumerate().map(|(k, &op)| (op as u32, k))).collect();
-    let mut class_of = BTreeMap::new();
+    let (mut class_of, mut overlaps) = (BTreeMap::new(), HashMap::<String, u32>::new());
     let first = timeline.names.len() as u32;
     for e in expected {
         let node = &recording.nodes[e.node];
@@ -176,8 +176,19 @@ fn name_nodes(
         timeline.names.push(name);
     }
     for (drawn, segment) in timeline.segments.iter_mut().zip(&ledger.segments) {
-        if let (LineKind::Kernel, Some(&k)) = (drawn.kind, place.get(&segment.operation)) {
-            drawn.name = first + k as u32;
+        let Some(&k) = place.get(&segment.operation) else { continue };
+        match drawn.kind {
+            LineKind::Kernel => drawn.name = first + k as u32,
+            LineKind::Overlap => {
+                let node = &recording.nodes[expected[k].node];
+                let name = format!("{} first of {}", node.label, ledger.lines[segment.line as usize].name);
+                drawn.name = *overlaps.entry(name).or_insert_with_key(|name| {
+                    class_of.insert(name.clone(), node.class.clone());
+                    timeline.names.push(name.clone());
+                    timeline.names.len() as u32 - 1
+                });
+            }
+            _ => {}
         }
     }
     for lane in timeline.lanes.iter_mut().filter(|l| l.group == "stream") {

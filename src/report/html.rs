@@ -106,6 +106,8 @@ pub struct Page {
     pub provenance: String,
     pub subtitle: String,
     pub cards: Vec<Card>,
+    /// Tables above the environment.
+    pub tables: Vec<Table>,
     pub facts: Vec<(String, String)>,
     pub sections: Vec<Section>,
 }

@@ -12,7 +12,9 @@ pub fn markdown(page: &Page) -> String {
     for c in &page.cards {
         let _ = writeln!(out, "- {}: **{}**{} ({})", cell(&c.what), c.number, space(&c.unit), cell(&c.note));
     }
-    out += "\n## Environment\n\n";
+    out.push('\n');
+    out.extend(page.tables.iter().map(table));
+    out += "## Environment\n\n";
     for (k, v) in &page.facts {
         let _ = writeln!(out, "- {}: {}", cell(k), cell(v));
     }

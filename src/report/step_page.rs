@@ -17,14 +17,12 @@ pub fn page(r: &Recording, accounts: &[ModeAccount], provenance: &str) -> Result
     for (m, a) in r.modes.iter().zip(accounts) {
         sections.push(section(r, m, a)?);
     }
-    if let Some(first) = sections.first_mut() {
-        first.tables.insert(0, modes(r));
-    }
     Ok(Page {
         title: r.title.clone(),
         provenance: provenance.into(),
         subtitle: format!("One decode step, {provenance} on {} at {}, commit {commit}", e.gpu, day(&e.started)),
         cards: r.modes.first().map(|m| cards(r, m)).unwrap_or_default(),
+        tables: vec![modes(r)],
         facts: facts(e),
         sections,
     })
@@ -42,7 +40,12 @@ fn ms(ns: f64) -> String {
 
 /// How far `a` lies above `b`, percent.
 fn above(a: f64, b: f64) -> String {
-    if b > 0.0 { format!("{:+.1} %", 100.0 * (a / b - 1.0)) } else { "–".into() }
+    if b <= 0.0 {
+        return "–".into();
+    }
+    // Rounded first: no "-0.0 %".
+    let tenths = (1000.0 * (a / b - 1.0)).round() + 0.0;
+    format!("{:+.1} %", tenths / 10.0)
 }
 
 fn cards(r: &Recording, m: &ModeRecord) -> Vec<Card> {

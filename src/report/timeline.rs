@@ -24,7 +24,7 @@ fn data(t: &Timeline, group: impl Fn(&str) -> String) -> Result<String> {
     let mut groups: Vec<(String, i64)> = time.into_iter().collect();
     groups.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     let place: HashMap<&str, usize> = groups.iter().enumerate().map(|(i, (name, _))| (name.as_str(), i)).collect();
-    let of: Vec<usize> = t.names.iter().map(|n| place.get(group(n).as_str()).copied().unwrap_or(0)).collect();
+    let of: Vec<Option<usize>> = t.names.iter().map(|n| place.get(group(n).as_str()).copied()).collect();
     let segments: Vec<Value> =
         t.segments.iter().map(|s| json!([s.start, s.ns, s.name, s.evidence, kind(s.kind)])).collect();
     let mut causes = Map::new();

@@ -2,9 +2,9 @@
 // One timeline: the ledger's row above the lanes of streams and threads. Data are built by report/timeline.rs.
 function timeline(box, d) {
   const canvas = box.querySelector("canvas"), info = box.querySelector(".info"), tip = document.getElementById("tip");
-  const g = canvas.getContext("2d"), LEFT = 130, AXIS = 26, ROW = 22, LEDGER = 38;
+  const g = canvas.getContext("2d"), LEFT = 180, AXIS = 26, ROW = 22, LEDGER = 38;
   const colours = ["#1f5fbf", "#2a9d8f", "#8e5bb5", "#d9a321", "#3f88c5", "#7a9e3f", "#b8577b", "#5b6b8c", "#a06a42", "#4aa3a2"];
-  const gaps = { gap: "#e4572e", head: "#f08a5d", tail: "#f08a5d", unknown: "#9aa0aa", overlap: "#c9b6e4", memcpy: "#6c757d", memset: "#6c757d" };
+  const gaps = { gap: "#e4572e", head: "#f08a5d", tail: "#f08a5d", unknown: "#9aa0aa", memcpy: "#6c757d", memset: "#6c757d" };
   const rows = [{ title: "ledger", slices: d.segments, h: LEDGER, ledger: true }].concat(
     d.lanes.map(l => ({ title: l.title, slices: l.slices, h: ROW, thread: l.group === "thread" })));
   let y = AXIS;
@@ -15,7 +15,8 @@ function timeline(box, d) {
     const kind = r.ledger ? s[4] : "";
     if (gaps[kind] && kind !== "") return gaps[kind];
     if (r.thread) return "#8a94a6";
-    return colours[d.group[s[2]] % colours.length];
+    const group = d.group[s[2]];
+    return group === null ? "#7d8899" : colours[group % colours.length];
   };
   const us = ns => (ns / 1000).toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 }) + " µs";
   const x = ns => LEFT + (ns - from) / (to - from) * (width - LEFT);
@@ -37,25 +38,30 @@ function timeline(box, d) {
     for (let t = Math.ceil(from / step) * step; t <= to; t += step) {
       const px = Math.round(x(t)) + .5;
       g.strokeStyle = "#eceff3"; g.beginPath(); g.moveTo(px, AXIS - 6); g.lineTo(px, height); g.stroke();
-      g.fillStyle = "#667085"; g.textAlign = t - from < raw / 2 ? "left" : "center";
-      g.fillText((t / 1000).toLocaleString("en") + " µs", Math.min(px, width - 28), 10);
+      g.fillStyle = "#667085"; g.textAlign = px < LEFT + 40 ? "left" : px > width - 50 ? "right" : "center";
+      g.fillText((t / 1000).toLocaleString("en") + " µs", Math.min(px, width - 4), 10);
     }
     g.textAlign = "left";
     for (const r of rows) {
       g.fillStyle = "#f6f7f9"; g.fillRect(LEFT, r.y, width - LEFT, r.h);
-      let last = -1;
-      for (let i = first(r.slices, from); i < r.slices.length && r.slices[i][0] < to; i++) {
-        const s = r.slices[i], a = Math.max(x(s[0]), LEFT), b = Math.min(x(s[0] + s[1]), width);
-        if (b <= last + .4 && b - a < .4) continue;
-        last = b;
-        g.fillStyle = colour(r, s);
-        const w = Math.max(b - a, .5);
-        g.fillRect(a, r.y, w > 3 ? w - .5 : w, r.h);
-        if (w > 34) {
-          g.save(); g.beginPath(); g.rect(a, r.y, w - 3, r.h); g.clip();
-          g.fillStyle = "#fff"; g.fillText(d.names[s[2]], a + 5, r.y + r.h / 2); g.restore();
+      // Idle pieces come last and at least a pixel wide: a gap is never hidden by its neighbours.
+      for (const idle of r.ledger ? [false, true] : [false]) {
+        let last = -1;
+        for (let i = first(r.slices, from); i < r.slices.length && r.slices[i][0] < to; i++) {
+          const s = r.slices[i], a = Math.max(x(s[0]), LEFT), b = Math.min(x(s[0] + s[1]), width);
+          if (r.ledger && (s[3] !== null) !== idle) continue;
+          if (b <= last + .4 && b - a < .4) continue;
+          last = b;
+          const w = Math.max(b - a, idle ? 1 : .5);
+          g.fillStyle = colour(r, s);
+          g.fillRect(a, r.y, w > 3 ? w - .5 : w, r.h);
+          if (r.ledger && s[4] === "overlap") { g.fillStyle = "rgba(255,255,255,.55)"; g.fillRect(a, r.y, w, 7); }
+          if (w > 34) {
+            g.save(); g.beginPath(); g.rect(a, r.y, w - 3, r.h); g.clip();
+            g.fillStyle = "#fff"; g.fillText(d.names[s[2]], a + 5, r.y + r.h / 2 + (r.ledger ? 3 : 0)); g.restore();
+          }
+          if (pinned && pinned.s === s) { g.strokeStyle = "#000"; g.lineWidth = 2; g.strokeRect(a + 1, r.y + 1, Math.max(w - 2, 1), r.h - 2); g.lineWidth = 1; }
         }
-        if (pinned && pinned.s === s) { g.strokeStyle = "#000"; g.lineWidth = 2; g.strokeRect(a + 1, r.y + 1, Math.max(w - 2, 1), r.h - 2); g.lineWidth = 1; }
       }
       g.fillStyle = "#fff"; g.fillRect(0, r.y, LEFT, r.h);
       g.fillStyle = r.ledger ? "#1b1f27" : "#667085";
@@ -83,7 +89,7 @@ function timeline(box, d) {
     const s = h.s, e = h.r.ledger && s[3] !== null ? d.evidence[s[3]] : null;
     line(d.names[s[2]], true);
     line(s[1].toLocaleString("en") + " ns, from " + us(s[0]) + " to " + us(s[0] + s[1]) + " of the window");
-    if (h.r.ledger && !e) line(s[4]);
+    if (h.r.ledger && !e) line(s[4] === "overlap" ? "several operations at once" : s[4]);
     if (!e) return;
     if (e.below_clock) line("shorter than the clock can tell apart");
     line("Evidence: " + (e.records.map(r => r.role + ": " + r.name + " (" + r.record + " #" + r.index + ")").join("; ") || "no record"));
@@ -146,6 +152,7 @@ function timeline(box, d) {
   };
   d.groups.slice(0, 12).forEach((n, i) => entry(colours[i % colours.length], n.length > 48 ? n.slice(0, 47) + "…" : n));
   [...new Set(d.segments.map(s => s[4]))].filter(k => gaps[k]).forEach(k => entry(gaps[k], k));
+  if (d.segments.some(s => s[4] === "overlap")) entry("linear-gradient(#c5cbd5 35%, #7d8899 35%)", "ledger: several at once");
   draw();
 }
 document.querySelectorAll(".tl").forEach(box => timeline(box, JSON.parse(document.getElementById(box.dataset.from).textContent)));
