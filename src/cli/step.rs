@@ -137,7 +137,8 @@ fn tempfile_folder() -> PathBuf {
 
 fn measure_into(args: &Args, folder: &Path) -> Result<PathBuf> {
     let settings = args.settings()?;
-    measure::measure(&settings, folder, |text| eprintln!("{text}"))?;
+    let predicted = |nodes: &[_]| eprintln!("{}", report::step::prediction(nodes, settings.options.batch()));
+    measure::measure(&settings, folder, predicted, |text| eprintln!("{text}"))?;
     Ok(folder.to_path_buf())
 }
 

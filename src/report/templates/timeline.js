@@ -76,7 +76,11 @@ function timeline(box, d) {
     const reach = (to - from) / (width - LEFT), t = from + (px - LEFT) * reach;
     const i = first(r.slices, t - reach * 2), near = [r.slices[i], r.slices[i + 1], r.slices[i + 2], r.slices[i + 3]]
       .filter(s => s && s[0] <= t + reach * 2);
-    const s = near.find(s => s[0] <= t && t < s[0] + s[1]) || near[0];
+    // A gap of a pixel must be reachable: it wins over the kernels beside it.
+    const i0 = Math.max(first(r.slices, t - reach * 2) - 1, 0);
+    const thin = r.ledger && r.slices.slice(i0, i0 + 12).find(
+      s => s[3] !== null && s[1] < reach * 3 && Math.abs(s[0] + s[1] / 2 - t) < reach * 2.5);
+    const s = thin || near.find(s => s[0] <= t && t < s[0] + s[1]) || near[0];
     return s ? { r, s } : null;
   }
   function line(text, bold) {
@@ -87,10 +91,11 @@ function timeline(box, d) {
     info.textContent = "";
     if (!h) { line(d.hint); return; }
     const s = h.s, e = h.r.ledger && s[3] !== null ? d.evidence[s[3]] : null;
-    line(d.names[s[2]], true);
+    line((e ? "Idle: " : "") + d.names[s[2]], true);
     line(s[1].toLocaleString("en") + " ns, from " + us(s[0]) + " to " + us(s[0] + s[1]) + " of the window");
     if (h.r.ledger && !e) line(s[4] === "overlap" ? "several operations at once" : s[4]);
     if (!e) return;
+    if (s[4] !== "gap") line("at the window's " + s[4]);
     if (e.below_clock) line("shorter than the clock can tell apart");
     line("Evidence: " + (e.records.map(r => r.role + ": " + r.name + " (" + r.record + " #" + r.index + ")").join("; ") || "no record"));
     line("Runner-up: " + d.causes[e.runner_up.cause] + "; it lost because " + e.runner_up.why);

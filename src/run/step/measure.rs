@@ -81,12 +81,17 @@ pub fn predict(settings: &Settings, ceilings: Option<&Ceilings>) -> Result<Vec<N
 }
 
 /// Predicts, runs and traces the step; leaves `step.json` and the raw traces in `folder`. `say` gets each stage as text,
-/// the prediction before anything has run.
+/// `predicted` the nodes before anything has run.
 ///
 /// # Errors
 /// `NoDevice` without a GPU or CUPTI; `Usage` where the plan does not fit its memory (says what would). Records that
 /// CUPTI dropped are counted in the recording; [`crate::explain::step::account`] refuses it if a kernel is among them.
-pub fn measure(settings: &Settings, folder: &Path, say: impl Fn(&str)) -> Result<Recording> {
+pub fn measure(
+    settings: &Settings,
+    folder: &Path,
+    predicted: impl Fn(&[NodeRecord]),
+    say: impl Fn(&str),
+) -> Result<Recording> {
     let device = Device::open(settings.gpu)?;
     let chip = device.chip();
     let (plan, handles) = plan(settings, &chip)?;
@@ -98,7 +103,7 @@ pub fn measure(settings: &Settings, folder: &Path, say: impl Fn(&str)) -> Result
     })?;
     let calibration = Calibration::default();
     let mut nodes = recording::predict_nodes(&plan, &chip, &ceilings, &calibration)?;
-    say(&crate::report::step::prediction(&nodes, settings.options.batch()));
+    predicted(&nodes);
 
     let clocks = Clocks::new(info);
     let environment = Environment::begin(&device, &clocks);
