@@ -107,6 +107,13 @@ fn every_form_of_the_report_is_written() {
     let rows = std::fs::read_to_string(csv).unwrap();
     assert!(rows.starts_with("file,device,kind,name,count,ns,floor_ns,predicted_ns\n"));
     assert!(std::fs::read_to_string(md).unwrap().contains("| kind | name |"));
+    // The page holds its timelines and asks nothing of a network; no kernel's angle bracket is left as markup.
+    let html = out("a.html");
+    assert!(run(&["gaps", text(&a), "--html", text(&html)]).status.success());
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("<__nv_bfloat16"));
+    assert!(page.contains("rows&lt;__nv_bfloat16") && page.contains("rows\\u003c__nv_bfloat16"));
+    assert!(page.contains("residual 0 ns") && page.contains("id=\"timeline-0-p99\""));
     let trace: Value = serde_json::from_slice(&std::fs::read(perfetto).unwrap()).unwrap();
     assert!(trace["traceEvents"].as_array().unwrap().len() > 200);
 }
