@@ -10,7 +10,7 @@ pub const MOST_VECTORS: u64 = 4096;
 pub fn vectors(s: &Size) -> Option<(u32, u32)> {
     let bytes = s.k * s.dtype.size();
     let vectors = bytes / 16;
-    if bytes % 16 != 0 || vectors > MOST_VECTORS {
+    if !bytes.is_multiple_of(16) || vectors > MOST_VECTORS {
         return None;
     }
     // One vector a thread while the block allows: the latency of one load is the whole kernel at batch 1.

@@ -26,7 +26,7 @@ pub const MOST_BLOCKS: u64 = 8;
 
 /// Whether every row is a whole number of 16-byte vectors.
 pub fn whole_vectors(s: &Size) -> bool {
-    s.cols % (16 / s.dtype.size()) == 0
+    s.cols.is_multiple_of(16 / s.dtype.size())
 }
 
 /// 16-byte vectors that a row may touch: one more where rows do not begin on a boundary.
@@ -151,7 +151,7 @@ mod tests {
                     }
                     let c = cluster(&s, &Chip::H200);
                     assert!(c.long || c.blocks * c.threads * EACH >= v, "{s:?} {c:?}");
-                    assert!(c.threads % 32 == 0 && c.threads <= 1024 && c.blocks <= 8);
+                    assert!(c.threads.is_multiple_of(32) && c.threads <= 1024 && c.blocks <= 8);
                 }
             }
         }

@@ -29,7 +29,7 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
     let entry = format!("softmax_{variant}_{}_{mask}", s.dtype.name());
     let rows = s.rows;
     // Rows of whole vectors on 16-byte boundaries, of the mask too.
-    let aligned = choose::whole_vectors(s) && x % 16 == 0 && at.maybe("mask").unwrap_or(0) % 16 == 0;
+    let aligned = choose::whole_vectors(s) && x % 16 == 0 && at.maybe("mask").unwrap_or(0).is_multiple_of(16);
     let fit = if aligned { "aligned" } else { "any" };
     let (entry, blocks, threads, cluster) = match variant {
         "fused" => match choose::fused(s, aligned).expect("`supports` has asked") {

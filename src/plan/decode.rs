@@ -288,18 +288,14 @@ impl Builder<'_> {
         };
         shape = shape.with("m", m).with("n", l.n).with("k", l.k).with("dtype", self.options.dtype.name());
         let eps = self.model.rms_eps;
-        let full = match (&l.norm, &l.post) {
-            (n, p) => {
-                let mut s = shape.clone();
-                if n.is_some() {
-                    s = s.with("pre", "rmsnorm").with("eps", eps);
-                }
-                match p {
-                    Post::None => s,
-                    Post::Residual(_) => s.with("post", "residual"),
-                    Post::SiluMul(_) => s.with("post", "silu_mul"),
-                }
-            }
+        let mut full = shape.clone();
+        if l.norm.is_some() {
+            full = full.with("pre", "rmsnorm").with("eps", eps);
+        }
+        full = match &l.post {
+            Post::None => full,
+            Post::Residual(_) => full.with("post", "residual"),
+            Post::SiluMul(_) => full.with("post", "silu_mul"),
         };
         // Fold what the op can: everything, else the tail only, else nothing.
         let fold = |s: &Shape| self.options.fuse && self.takes(op, s);

@@ -141,7 +141,7 @@ impl Question {
     /// # Errors
     /// Sizes of zero, a share outside (0, 1], or a number of cards that does not divide the query heads.
     pub fn answer(&self) -> Result<Size> {
-        if self.tp == 0 || self.model.heads % self.tp != 0 {
+        if self.tp == 0 || !self.model.heads.is_multiple_of(self.tp) {
             return Err(Error::usage(format!(
                 "{} query heads cannot be shared by {} cards",
                 self.model.heads, self.tp

@@ -8,7 +8,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     let three = any::<[u32; 3]>();
     (
         (0usize..9, 0u32..4, any::<[u32; 3]>(), any::<[u64; 4]>()),
-        (id, any::<u64>(), id, three.clone(), three.clone(), three),
+        (id, any::<u64>(), id, three, three, three),
         (id, id, id, any::<u64>()),
     )
         .prop_map(
