@@ -3,7 +3,7 @@
 //! (rotary embedding and the append of the new token) in the same launch.
 //!
 //! Arrays, row-major: q [batch, heads, d]; k_cache and v_cache [pages, page, kv_heads, d] (layout=nhd) or
-//! [pages, kv_heads, page, d] (hnd); page_table i32 [batch, ceil(max_ctx / page)]; seq_lens i32 [batch];
+//! [pages, kv_heads, page, d] (hnd); page_table i32 [batch, ceil(max_ctx / page)]; `seq_lens i32 [batch]`;
 //! out [batch, heads, d]; lse f32 [batch, heads], the natural logarithm of Σ exp(score). With fuse=rope_append: qkv
 //! [batch, (heads + 2 kv_heads) d] raw projections instead of q, cos_sin f32 [max_ctx, d] (d/2 cosines, then d/2 sines),
 //! and seq_lens counts the new token, which is rotated (half-split, as Llama), written to its slot and attended to.

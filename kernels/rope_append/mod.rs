@@ -3,9 +3,9 @@
 //! cache. Shapes, cache layouts and page table are paged_attention's (its `spec`).
 //!
 //! Rotation is half-split (Llama's rotate_half): pairs (i, i + d/2), cos_sin f32 [max_ctx, d] holding d/2 cosines and
-//! then d/2 sines of each position. With qk_norm=rms, q_norm and k_norm [d] are gains of a root-mean-square norm of each
-//! q and k head before the rotation (Qwen3). Length 0: q is rotated as at position 0 and nothing is appended. A page id
-//! outside the pool appends nothing.
+//! then d/2 sines of each position. With qk_norm=rms, `q_norm` and `k_norm`, d values each, are gains of a root-mean-
+//! square norm of each q and k head before the rotation (Qwen3). Length 0: q is rotated as at position 0 and nothing
+//! is appended. A page id outside the pool appends nothing.
 
 use crate::kernels::paged_attention::{reference, rotation, spec::Spec};
 use crate::op::{

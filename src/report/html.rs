@@ -80,7 +80,7 @@ pub struct Waterfall {
     pub bars: Vec<Bar>,
 }
 
-/// A picture that the page's script draws; `data` comes from [`super::timeline::data`].
+/// A picture that the page's script draws; `data` comes from `timeline::data`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Picture {
     pub id: String,

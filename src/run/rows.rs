@@ -17,7 +17,7 @@ pub fn bound(floor: &Floor) -> &'static str {
     }
 }
 
-/// Title of the columns of [`line`].
+/// Title of the columns of [`line()`].
 pub fn header() -> String {
     format!(
         "{:<28} {:<46} {:>10} {:>9} {:>7} {:>15} {:>6} {:>8} {:>9} {:>9}",
