@@ -27,9 +27,9 @@ const MAY_SPILL: &[Spill] = &[
     Spill {
         image: "matmul/gemv",
         kernel: "matmul_gemv_*",
-        archs: &["sm_80"],
+        archs: &["sm_80", "sm_90"],
         bytes: 16,
-        why: "registers are capped for the blocks that 9.0 wants on an SM; there it does not spill",
+        why: "four blocks on an SM leave each thread 64 registers, one or two short",
     },
     Spill {
         image: "softmax/cluster",

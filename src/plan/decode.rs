@@ -298,14 +298,12 @@ impl Builder<'_> {
             Post::SiluMul(_) => full.with("post", "silu_mul"),
         };
         // Fold what the op can: everything, else the tail only, else nothing.
-        let fold = |s: &Shape| self.options.fuse && self.takes(op, s);
-        let (pre, post) = if fold(&full) {
-            (true, true)
-        } else {
-            let mut tail = full.clone();
-            tail.set("pre", "none");
-            (false, fold(&tail))
-        };
+        // The residual is always folded: no op of the plan does nothing but add.
+        let fuse = self.options.fuse;
+        let mut tail = full.clone();
+        tail.set("pre", "none");
+        let pre = fuse && self.takes(op, &full);
+        let post = pre || (fuse || matches!(l.post, Post::Residual(_))) && self.takes(op, &tail);
         let mut x = l.x;
         if let (Some((gain, normed)), false) = (l.norm, pre) {
             let s = Shape::new().with("m", m).with("k", l.k).with("dtype", self.options.dtype.name()).with("eps", eps);
