@@ -8,11 +8,8 @@ use workbench::run::step::recording::Recording;
 
 fn runs() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/h200");
-    let mut runs: Vec<PathBuf> = std::fs::read_dir(root)
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .filter(|p| p.join("step.json").exists())
-        .collect();
+    let mut runs: Vec<PathBuf> =
+        std::fs::read_dir(root).unwrap().map(|e| e.unwrap().path()).filter(|p| p.join("step.json").exists()).collect();
     runs.sort();
     runs
 }
