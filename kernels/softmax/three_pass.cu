@@ -4,7 +4,9 @@
 
 template <class T, int MASK> WB_DEVICE float score(const Problem<T>& p, const Row<T, MASK, false>& row, i32 c) {
     if (c >= row.limit) return WB_NEG_INF;
-    float t = to_float(row.x[c]) * p.scale2;
+    // Written as one rounding, so that no compiler fuses the product with `- max`: at the end of fp32's range the unrounded
+    // product and the rounded maximum differ by more than the exponent can hold.
+    float t = fmaf(to_float(row.x[c]), p.scale2, 0.0f);
     if (MASK == MASK_BOOL && static_cast<const u8*>(p.mask)[row.mask + c] == 0) return WB_NEG_INF;
     if (MASK == MASK_ADD) t += to_float(static_cast<const T*>(p.mask)[row.mask + c]) * LOG2E;
     return t;

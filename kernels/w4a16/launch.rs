@@ -26,7 +26,7 @@ const fn config(warps: u64, blocks: u64, depth: u64) -> GemvConfig {
 
 /// Configurations of `gemv`, by `cfg`; the heuristic looks at the first [`PREFERRED`] in their order.
 pub const GEMV: &[GemvConfig] =
-    &[config(8, 2, 4), config(8, 1, 4), config(4, 1, 4), config(16, 1, 4), config(4, 4, 4), config(4, 3, 4)];
+    &[config(16, 1, 4), config(8, 2, 4), config(8, 1, 4), config(4, 1, 4), config(4, 4, 4), config(4, 3, 4)];
 
 /// Configurations of `gemv_bulk`, by `cfg`. Bytes in flight on a multiprocessor are about warps · blocks · depth KiB.
 pub const BULK: &[GemvConfig] = &[
@@ -44,7 +44,7 @@ pub const BULK: &[GemvConfig] = &[
 ];
 
 /// How many configurations of a table the heuristic looks at; the rest are there to be swept.
-pub const PREFERRED: usize = 3;
+pub const PREFERRED: usize = 4;
 
 /// Bytes between rows of x in shared memory (gemv.cuh: x_stride).
 fn x_stride(spec: &Spec) -> u64 {

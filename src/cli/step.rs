@@ -39,7 +39,7 @@ pub struct Args {
     /// Tokens in a page of the KV cache
     #[arg(long, default_value_t = 16)]
     page: u64,
-    /// Every op a kernel of its own: no folded norms, gates, residuals or rotations
+    /// No folded norms, gates or rotations: each a kernel of its own (a residual is always added by the product before it)
     #[arg(long)]
     no_fuse: bool,
     /// Seed of random weights and cache

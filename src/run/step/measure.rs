@@ -132,7 +132,7 @@ pub fn measure(
         })
         .collect::<Result<Vec<_>>>()?;
     let mut environment = environment.finish(&clocks);
-    environment.cupti = Some("13.0".into());
+    environment.cupti = session::cupti_version();
     resident.release(&mut gpu);
     let weights = match settings.options.weights {
         Weights::Dense => settings.options.dtype.name().to_string(),
