@@ -58,3 +58,68 @@ fn guest_that_launches() {
     (0..100).for_each(|_| kernel.launch(&stream, 10_000).unwrap());
     stream.synchronize(|| "the guest".into()).unwrap();
 }
+
+/// However the guest ends, its exit code is its own and what was flushed is kept.
+#[test]
+fn a_guest_ends_as_it_would_have() {
+    use std::os::unix::process::ExitStatusExt;
+    if device().is_none() {
+        return;
+    }
+    for how in ["return", "_exit", "fork", "interrupt", "kill", "abort", "segv"] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("out.wbt");
+        let guest = |mut command: Command| {
+            command
+                .arg(std::env::current_exe().unwrap())
+                .args(["--exact", "guest_that_ends", "--include-ignored", "--nocapture", "--test-threads=1"])
+                .env("GUEST_ENDS_BY", how)
+                .output()
+                .unwrap()
+        };
+        let mut env = Command::new("env");
+        env.arg("--");
+        let plain = guest(env);
+        let mut trace = Command::new(workbench());
+        trace.args(["trace", "--no-cost", "-o", file.to_str().unwrap(), "--"]);
+        let traced = guest(trace);
+        let code = plain.status.code().unwrap_or_else(|| 128 + plain.status.signal().unwrap());
+        assert_eq!(traced.status.code(), Some(code), "{how}");
+        let recording = native::open(&file).unwrap();
+        let p = &recording.processes[0];
+        println!("{how}: exit {code}, {} operations, closed {}", p.operations, p.ended);
+        assert!(p.operations >= 100 && p.dropped == 0, "{how}: {p:?}");
+        assert_eq!(p.ended, ["return", "fork"].contains(&how), "{how}");
+    }
+}
+
+#[test]
+#[ignore = "the guest of the test above"]
+fn guest_that_ends() {
+    let Ok(how) = std::env::var("GUEST_ENDS_BY") else { return };
+    guest_that_launches();
+    if how != "return" {
+        // Twice the period after which finished records are on the disk.
+        std::thread::sleep(std::time::Duration::from_millis(600));
+    }
+    // SAFETY: each ends this process, as is wanted, or acts on a child of ours that touches nothing.
+    unsafe {
+        match how.as_str() {
+            "_exit" => libc::_exit(7),
+            "fork" => {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::exit(5);
+                }
+                let mut status = 0;
+                libc::waitpid(child, &mut status, 0);
+                assert_eq!(libc::WEXITSTATUS(status), 5);
+            }
+            "interrupt" => drop(libc::raise(libc::SIGINT)),
+            "kill" => drop(libc::raise(libc::SIGKILL)),
+            "abort" => libc::abort(),
+            "segv" => drop(libc::raise(libc::SIGSEGV)),
+            _ => {}
+        }
+    }
+}

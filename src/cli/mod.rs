@@ -42,6 +42,9 @@ commands! {
     Step = step,
     /// Trace any CUDA process
     Trace = trace,
+    /// Measure what a launch costs in this process
+    #[command(hide = true)]
+    LaunchProbe = launch_probe,
     /// Account every nanosecond of a trace
     Gaps = gaps,
     /// Compare two traces or runs, line by line

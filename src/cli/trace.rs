@@ -2,6 +2,7 @@
 //!
 //! Standard output belongs to the command, so all that we have to say goes to standard error, unless `--json -` asks for it.
 
+mod cost;
 mod diagnosis;
 mod walls;
 
@@ -49,6 +50,9 @@ pub struct Args {
     /// Measure what tracing costs: run the command untraced and traced in turn, N times, and untraced once more
     #[arg(long, value_name = "N", default_value_t = 0)]
     ab: u32,
+    /// Do not measure what tracing costs a launch (it is measured after the command has ended, for about two seconds)
+    #[arg(long)]
+    no_cost: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -125,8 +129,18 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         );
     }
     let _ = std::fs::remove_dir_all(&folder);
+    // A command that used no GPU has no launches to be slowed down, and may have had none to use; who interrupted one
+    // does not want to wait.
+    let used = recording.processes.iter().any(|p| p.operations > 0);
+    let cost = (used && exit.code < 128 && !args.no_cost).then(|| cost::measure(&request));
+    match &cost {
+        Some(Ok(cost)) => eprintln!("\nworkbench: {}", cost.text()),
+        Some(Err(e)) => eprintln!("\nworkbench: launch cost not measured: {}", e.what),
+        None => {}
+    }
     if let Some(file) = &out.json {
-        let json = to_json(&recording, reports.as_deref().unwrap_or(&[]), exit, walls.as_ref())?;
+        let cost = cost.as_ref().and_then(|c| c.as_ref().ok());
+        let json = to_json(&recording, reports.as_deref().unwrap_or(&[]), exit, (walls.as_ref(), cost))?;
         write_output(file, &format!("{json:#}\n"))?;
     }
     if exit.code != 0 {
@@ -198,7 +212,12 @@ fn tell(recording: &Recording, reports: &Result<Vec<GapReport>>, top: usize) {
 }
 
 /// The busiest device's report, flat, with the processes, the command's end and every device beside it.
-fn to_json(recording: &Recording, reports: &[GapReport], exit: Exit, walls: Option<&Walls>) -> Result<Value> {
+fn to_json(
+    recording: &Recording,
+    reports: &[GapReport],
+    exit: Exit,
+    (walls, cost): (Option<&Walls>, Option<&cost::Cost>),
+) -> Result<Value> {
     let value = |r: &GapReport| serde_json::to_value(r).map_err(|e| Error::usage(format!("cannot write JSON: {e}")));
     let mut object = match reports.iter().max_by_key(|r| r.ledger.busy_ns) {
         Some(report) => value(report)?,
@@ -220,6 +239,7 @@ fn to_json(recording: &Recording, reports: &[GapReport], exit: Exit, walls: Opti
         "exit_code": exit.code,
         "wall_ns": exit.wall.as_nanos() as u64,
         "overhead": walls.map(Walls::json),
+        "launch_cost": cost.map(cost::Cost::json),
         "devices": reports.iter().map(value).collect::<Result<Vec<_>>>()?,
     });
     if let (Value::Object(object), Value::Object(extra)) = (&mut object, extra) {

@@ -63,8 +63,11 @@ pub fn run_untraced(command: &[OsString]) -> Result<Exit> {
     wait(start(&mut build(command)?)?, || {})
 }
 
-/// Runs the command traced. `stopped` is called once, while the command goes on, after a limited duration has passed.
-pub fn run(request: &Request, mut stopped: impl FnMut()) -> Result<Exit> {
+/// What a process must find in its environment to be traced, beyond its own.
+///
+/// # Errors
+/// No injection library; another tool's in its place.
+pub fn environment(request: &Request) -> Result<Vec<(&'static str, OsString)>> {
     let inject = library()?;
     for other in ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"] {
         if let Some(tool) = std::env::var_os(other).filter(|v| !v.is_empty()) {
@@ -75,25 +78,27 @@ pub fn run(request: &Request, mut stopped: impl FnMut()) -> Result<Exit> {
             .try_next(format!("run it without the other profiler, or unset {other}")));
         }
     }
-    let mut command = build(&request.command)?;
-    let ms = |d: Duration| d.as_millis().to_string();
-    command
-        .env("CUDA_INJECTION64_PATH", &inject)
-        .env("NVTX_INJECTION64_PATH", &inject)
-        .env("WORKBENCH_TRACE_OUT", request.folder.canonicalize().map_err(Error::from)?)
-        .env("WORKBENCH_TRACE_MODE", request.mode.label())
-        .env("WORKBENCH_TRACE_FLUSH_MS", ms(request.flush_every))
-        .env("WORKBENCH_TRACE_LATENCY", if request.latency { "1" } else { "0" });
-    if let Some(after) = request.after {
-        command.env("WORKBENCH_TRACE_AFTER_MS", ms(after));
-    }
-    if let Some(duration) = request.duration {
-        command.env("WORKBENCH_TRACE_FOR_MS", ms(duration));
-    }
+    let ms = |d: Duration| OsString::from(d.as_millis().to_string());
+    let mut set = vec![
+        ("CUDA_INJECTION64_PATH", inject.clone().into()),
+        ("NVTX_INJECTION64_PATH", inject.into()),
+        ("WORKBENCH_TRACE_OUT", request.folder.canonicalize().map_err(Error::from)?.into()),
+        ("WORKBENCH_TRACE_MODE", request.mode.label().into()),
+        ("WORKBENCH_TRACE_FLUSH_MS", ms(request.flush_every)),
+        ("WORKBENCH_TRACE_LATENCY", if request.latency { "1" } else { "0" }.into()),
+    ];
+    set.extend(request.after.map(|after| ("WORKBENCH_TRACE_AFTER_MS", ms(after))));
+    set.extend(request.duration.map(|duration| ("WORKBENCH_TRACE_FOR_MS", ms(duration))));
     // The traced program's own CUPTI comes first; this is for programs that have none.
-    if let Ok(lib) = cupti_sys::load() {
-        command.env("WORKBENCH_CUPTI_HINT", &lib.path);
-    }
+    set.extend(cupti_sys::load().ok().map(|lib| ("WORKBENCH_CUPTI_HINT", lib.path.clone().into())));
+    Ok(set)
+}
+
+/// Runs the command traced. `stopped` is called once, while the command goes on, after a limited duration has passed.
+pub fn run(request: &Request, mut stopped: impl FnMut()) -> Result<Exit> {
+    let set = environment(request)?;
+    let mut command = build(&request.command)?;
+    command.envs(set);
     let limit = request.duration.map(|d| d + request.after.unwrap_or_default() + Duration::from_millis(500));
     let (mut first_seen, mut told) = (None, limit.is_none());
     wait(start(&mut command)?, || {

@@ -6,6 +6,7 @@ pub mod export;
 pub mod foreign;
 pub mod gaps;
 pub mod import;
+pub mod launch_cost;
 pub mod ledger;
 pub mod native;
 pub mod probe;
