@@ -84,14 +84,7 @@ fn each_planted_cause_is_found_with_its_size() {
         let to = now();
         launch(&a, before + 1);
         let name = if us == 200 { "host code 200 µs" } else { "late launch 1 ms" };
-        plants.push(Plant {
-            name,
-            counts: |l| l.cause == Some(Cause::HostCode),
-            before,
-            after: before + 1,
-            from,
-            to,
-        });
+        plants.push(Plant { name, counts: |l| l.cause == Some(Cause::HostCode), before, after: before + 1, from, to });
     }
 
     // The host waits in a synchronising call for something that is no device work.
@@ -328,9 +321,8 @@ impl Pair {
                 numAttrs: i as u32,
             };
             // SAFETY: live functions of two 64-bit arguments, which the driver copies before it returns.
-            let status = unsafe {
-                sys::cuLaunchKernelEx(&config, self.functions[i], args.as_mut_ptr(), std::ptr::null_mut())
-            };
+            let status =
+                unsafe { sys::cuLaunchKernelEx(&config, self.functions[i], args.as_mut_ptr(), std::ptr::null_mut()) };
             check(status, || "launching two kernels".into()).unwrap();
         }
         stream.synchronize(|| "two kernels".into()).unwrap();
