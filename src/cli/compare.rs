@@ -5,7 +5,7 @@ use super::{OutputArgs, write_output};
 use crate::error::{Error, Kind, Result};
 use crate::profile::compare::{Difference, Interval, Sequences, Verdict, difference, judge, sequences};
 use crate::profile::import;
-use crate::profile::ledger::{Accountant, Floors, Ledger, Line, Options};
+use crate::profile::ledger::{Accountant, Ledger, Line, Options};
 use crate::profile::steps::{self, Selector, Steps};
 use crate::profile::trace::Trace;
 use serde_json::{Value, json};
@@ -125,7 +125,7 @@ fn with_trace<T>(file: &Path, args: &Args, then: impl FnOnce(Side, (&Trace, &Acc
     let loaded = import::load(file)?;
     let trace = &loaded.trace;
     let device = args.device.or_else(|| trace.operations.first().map(|o| o.device)).unwrap_or(0);
-    let options = Options { floors: Floors::default(), ..Options::default() };
+    let options = Options { floors: super::gaps::floors(trace, device)?, ..Options::default() };
     let accountant = Accountant::new(trace, device, &options);
     let found = match (&args.step, loaded.windows.as_slice()) {
         (Selector::Auto, windows) if !windows.is_empty() => Steps::marked(trace, &accountant, windows),

@@ -11,6 +11,7 @@ use crate::profile::import::{self, Loaded};
 use crate::profile::ledger::{Accountant, Detail, Floors, LineKind, Options};
 use crate::profile::steps::{self, Selector, Steps};
 use crate::profile::trace::Trace;
+use crate::roofline::store;
 use crate::report::html::{Page, Section};
 use crate::report;
 use crate::units::Provenance;
@@ -120,7 +121,7 @@ pub(super) fn account(file: &Path, loaded: &Loaded, args: &Args) -> Result<Vec<G
     }
     let mut reports = Vec::new();
     for &device in &devices {
-        let options = options(trace, &audit, device, args);
+        let options = options(trace, &audit, device, args)?;
         let accountant = Accountant::new(trace, device, &options);
         let Some(span) = accountant.span() else {
             eprintln!("workbench: device {device} of {}: no operation has usable times", file.display());
@@ -160,24 +161,33 @@ pub(super) fn account(file: &Path, loaded: &Loaded, args: &Args) -> Result<Vec<G
     Ok(reports)
 }
 
-fn options(trace: &Trace, audit: &Audit, device: u32, args: &Args) -> Options {
-    let mut floors = Floors::default();
+/// The card's back-to-back gaps: as measured on a card of that name (`workbench roofline` keeps them), else as recorded.
+pub(super) fn floors(trace: &Trace, device: u32) -> Result<Floors> {
     let name = trace.devices.iter().find(|d| d.id == device).map_or("", |d| d.name.as_str());
+    if let Some(ceilings) = store::of_model(&store::file(), name)? {
+        return Ok(crate::explain::floors::of(&ceilings));
+    }
+    let mut floors = Floors::default();
     if !name.contains("H200") {
         floors.provenance = Provenance::Assumed;
         floors.source = format!("{}, not measured on this card", floors.source);
     }
+    Ok(floors)
+}
+
+fn options(trace: &Trace, audit: &Audit, device: u32, args: &Args) -> Result<Options> {
+    let mut floors = floors(trace, device)?;
     if args.stream_floor.is_some() || args.graph_floor.is_some() {
         floors.stream_ns = args.stream_floor.unwrap_or(floors.stream_ns);
         floors.graph_node_ns = args.graph_floor.unwrap_or(floors.graph_node_ns);
         (floors.provenance, floors.source) = (Provenance::Assumed, "given on the command line".into());
     }
-    Options {
+    Ok(Options {
         floors,
         detail: if args.timeline || args.perfetto.is_some() { Detail::Segments } else { Detail::Lines },
         clock_ns: Some(trace.resolution_ns.max(audit.clock_error_ns)),
         ..Options::default()
-    }
+    })
 }
 
 fn sheets(r: &GapReport, top: usize) -> Vec<Sheet> {
@@ -342,8 +352,8 @@ fn summary(r: &GapReport) -> Vec<String> {
             l.clock_ns,
         ),
         format!(
-            "dispatch floors: stream {} ns, graph node {} ns ({}: {})",
-            l.floors.stream_ns, l.floors.graph_node_ns, l.floors.provenance, l.floors.source
+            "dispatch floors: stream {} ns, graph node {} ns, programmatic {} ns ({}: {})",
+            l.floors.stream_ns, l.floors.graph_node_ns, l.floors.pdl_ns, l.floors.provenance, l.floors.source
         ),
     ];
     if let Some(s) = &r.step_report {

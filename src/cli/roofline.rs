@@ -222,6 +222,7 @@ fn table(content: &Content) -> String {
     line("fp32", Some(c.fp32_tflops), "TFLOP/s", sheet.map(|s| s.fp32_tflops));
     line("stream launch", Some(c.launch_ns), "ns", None);
     line("stream launch and wait", Some(c.launch_sync_ns), "ns", None);
+    line("stream edge", c.stream_edge_ns, "ns", None);
     line("graph edge", Some(c.graph_node_ns), "ns", None);
     line("programmatic graph edge", Some(c.pdl_edge_ns), "ns", None);
     line("ridge", Some(c.ridge()), "FLOP/byte", None);

@@ -1,5 +1,6 @@
 //! Where a gap between prediction and measurement comes from.
 
+pub mod floors;
 pub mod forecast;
 pub mod occupancy;
 pub mod step;

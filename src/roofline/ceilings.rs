@@ -35,6 +35,9 @@ pub struct Ceilings {
     /// From one kernel of a graph to the next: over a full edge, over a programmatic edge.
     pub graph_node_ns: f64,
     pub pdl_edge_ns: f64,
+    /// From one kernel of a stream to the next, both queued; absent where nobody measured it.
+    #[serde(default)]
+    pub stream_edge_ns: Option<f64>,
 }
 
 /// The resource that sets a floor.
@@ -89,7 +92,7 @@ impl Ceilings {
         self.bf16_tflops * 1e3 / self.read_gbps
     }
     /// NVIDIA H200 as recorded with `peers/` on 2026-11-30: 4 GiB read, write and copy; 8192³ matrix products; empty
-    /// kernels of 132 blocks. fp32 is the datasheet's.
+    /// kernels of 132 blocks, whose edges in a graph are those of `workbench roofline` on that day. fp32 is the datasheet's.
     pub fn h200() -> Self {
         Self {
             gpu: "NVIDIA H200".into(),
@@ -109,8 +112,9 @@ impl Ceilings {
             fp32_tflops: 67.0,
             launch_ns: 3_660.0,
             launch_sync_ns: 9_110.0,
-            graph_node_ns: 720.0,
-            pdl_edge_ns: 660.0,
+            graph_node_ns: 540.0,
+            pdl_edge_ns: 475.0,
+            stream_edge_ns: None,
         }
     }
 }

@@ -45,6 +45,11 @@ pub fn find(path: &Path, uuid: &str, gpu: &str) -> Result<Option<Ceilings>> {
     Ok((recorded.gpu == gpu).then_some(recorded))
 }
 
+/// For a card that is known by its name alone, as in a trace: ceilings measured here on a card of that name, if any.
+pub fn of_model(path: &Path, gpu: &str) -> Result<Option<Ceilings>> {
+    Ok(read(path)?.into_values().find(|c| !gpu.is_empty() && c.gpu == gpu))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +64,8 @@ mod tests {
         assert_eq!(find(&path, "GPU-a", "anything").unwrap(), Some(mine));
         assert_eq!(find(&path, "GPU-c", "NVIDIA H200").unwrap(), Some(Ceilings::h200()));
         assert_eq!(find(&path, "GPU-c", "NVIDIA Z9").unwrap(), None);
+        assert_eq!(of_model(&path, "NVIDIA H200").unwrap().map(|c| c.gpu), Some("NVIDIA H200".into()));
+        assert_eq!((of_model(&path, "NVIDIA Z9").unwrap(), of_model(&path, "").unwrap()), (None, None));
         std::fs::write(&path, "{").unwrap();
         assert!(find(&path, "GPU-a", "").unwrap_err().next.is_some());
     }

@@ -75,6 +75,7 @@ pub fn measure(gpu: &mut Gpu, bench: &mut Bench, say: &mut dyn FnMut(&str)) -> R
         launch_sync_ns: launches[1],
         graph_node_ns: launches[2],
         pdl_edge_ns: launches[3],
+        stream_edge_ns: Some(launches[4]),
     };
     Ok(Measured { ceilings, trials: session.trials })
 }

@@ -26,10 +26,10 @@ impl Default for Floors {
     fn default() -> Self {
         Self {
             stream_ns: 900,
-            graph_node_ns: 700,
-            pdl_ns: 580,
+            graph_node_ns: 540,
+            pdl_ns: 475,
             provenance: Provenance::Recorded,
-            source: "null-kernel chains on an H200".into(),
+            source: "empty-kernel chains on an H200, 2026-11-30".into(),
         }
     }
 }

@@ -46,7 +46,7 @@ fn queued_work_pays_the_floor_and_the_excess() {
     let mut o = exact();
     o.labels.set(2, Label { class: "c".into(), floor_ns: Some(700), programmatic: true, ..Label::default() });
     let l = account(&t, 0, 1_000, 7_000, &o).unwrap();
-    assert_eq!(ns(&l, LineKind::Gap, "dispatch floor"), 500 + 580);
+    assert_eq!(ns(&l, LineKind::Gap, "dispatch floor"), 500 + 475);
     let c = l.lines.iter().find(|x| x.name == "c").unwrap();
     assert_eq!((c.ns, c.count, c.floor_ns, c.predicted_ns), (1_000, 1, Some(700), None));
 }
@@ -79,8 +79,8 @@ fn graphs_events_and_other_streams() {
     let l = account(&t, 0, 0, 6_500, &exact()).unwrap();
     assert_eq!(ns(&l, LineKind::Head, "graph launch call"), 300);
     assert_eq!(ns(&l, LineKind::Head, "graph launch latency"), 600);
-    assert_eq!(ns(&l, LineKind::Gap, "graph node"), 500 + 700);
-    assert_eq!(ns(&l, LineKind::Gap, "graph node excess"), 800);
+    assert_eq!(ns(&l, LineKind::Gap, "graph node"), 500 + 540);
+    assert_eq!(ns(&l, LineKind::Gap, "graph node excess"), 960);
     assert_eq!(ns(&l, LineKind::Gap, "event wait"), 500);
     assert_eq!(ns(&l, LineKind::Gap, "other stream"), 500);
 }
