@@ -85,8 +85,7 @@ pub fn account(recording: &Recording, mode: &ModeRecord, trace: &Trace) -> Resul
     let step = by_length[by_length.len() / 2];
     let (t0, t1) = (begin(steps[step]), begin(steps[step + 1]));
 
-    let mut options =
-        ledger::Options { floors: super::floors::of(&recording.ceilings), ..ledger::Options::default() };
+    let mut options = ledger::Options { floors: super::floors::of(&recording.ceilings), ..ledger::Options::default() };
     for s in &steps {
         for (&op, e) in s.iter().zip(&expected) {
             let n = &recording.nodes[e.node];
