@@ -159,7 +159,7 @@ fn stream_previous(trace: &Trace, order: &[u32]) -> Vec<u32> {
 
 /// Joins operations to launch calls on (process, correlation); of nested calls with one correlation, the outermost.
 fn launches(trace: &Trace, order: &[u32]) -> Vec<u32> {
-    let mut by_id: FastMap<(u32, u64), u32> = FastMap::default();
+    let mut by_id = Joined::for_calls(trace);
     let better = |a: u32, b: u32| {
         let rank = |i: u32| {
             let c = &trace.calls[i as usize];
@@ -169,22 +169,55 @@ fn launches(trace: &Trace, order: &[u32]) -> Vec<u32> {
         rank(a) < rank(b)
     };
     for (i, c) in trace.calls.iter().enumerate().filter(|(_, c)| c.correlation != 0) {
-        by_id
-            .entry((c.process, c.correlation))
-            .and_modify(|have| {
-                if better(i as u32, *have) {
-                    *have = i as u32;
-                }
-            })
-            .or_insert(i as u32);
+        let slot = by_id.slot(c.process, c.correlation);
+        if *slot == NONE || better(i as u32, *slot) {
+            *slot = i as u32;
+        }
     }
     order
         .iter()
         .map(|&i| {
             let op = &trace.operations[i as usize];
-            by_id.get(&(op.process, op.correlation)).copied().unwrap_or(NONE)
+            by_id.get(op.process, op.correlation)
         })
         .collect()
+}
+
+/// Calls by (process, correlation). A profiler counts its correlations up, so each process has a table from its first one;
+/// where the numbers are spread too far for that, a hash map.
+struct Joined {
+    tables: FastMap<u32, (u64, Vec<u32>)>,
+    spread: FastMap<(u32, u64), u32>,
+}
+
+impl Joined {
+    fn for_calls(trace: &Trace) -> Self {
+        let mut ranges: FastMap<u32, (u64, u64, u64)> = FastMap::default();
+        for c in trace.calls.iter().filter(|c| c.correlation != 0) {
+            let (low, high, count) = ranges.entry(c.process).or_insert((u64::MAX, 0, 0));
+            (*low, *high, *count) = ((*low).min(c.correlation), (*high).max(c.correlation), *count + 1);
+        }
+        let dense = |(low, high, count): &(u64, u64, u64)| (high - low) / 4 <= *count;
+        let tables = ranges.into_iter().filter(|(_, r)| dense(r));
+        let tables = tables.map(|(p, (low, high, _))| (p, (low, vec![NONE; (high - low) as usize + 1]))).collect();
+        Self { tables, spread: FastMap::default() }
+    }
+
+    /// Where the call of a correlation that a call has is noted.
+    fn slot(&mut self, process: u32, correlation: u64) -> &mut u32 {
+        match self.tables.get_mut(&process) {
+            Some((low, table)) => &mut table[(correlation - *low) as usize],
+            None => self.spread.entry((process, correlation)).or_insert(NONE),
+        }
+    }
+
+    fn get(&self, process: u32, correlation: u64) -> u32 {
+        match self.tables.get(&process) {
+            Some((low, table)) => correlation.checked_sub(*low).and_then(|i| table.get(i as usize)).copied(),
+            None => self.spread.get(&(process, correlation)).copied(),
+        }
+        .unwrap_or(NONE)
+    }
 }
 
 fn waits(trace: &Trace) -> FastMap<(u32, u64), Vec<u32>> {
