@@ -14,11 +14,12 @@ from decimal import Decimal
 from pathlib import Path
 
 
-def exact_kernel_us(path):
-    """Sum of kernel durations from their decimal text, in microseconds."""
+def exact_durations(path):
+    """(start, duration) of each operation on the device from its decimal text, in microseconds."""
     with open(path, encoding="utf-8", errors="replace") as f:
-        events = json.load(f, parse_float=Decimal)["traceEvents"]
-    return sum(Decimal(e["dur"]) for e in events if e.get("ph") == "X" and e.get("cat") == "kernel")
+        events = json.load(f, parse_float=Decimal, parse_int=Decimal)["traceEvents"]
+    kinds = {"kernel", "gpu_memcpy", "gpu_memset"}
+    return [(e["ts"], e["dur"]) for e in events if e.get("ph") == "X" and e.get("cat") in kinds]
 
 
 def main():
@@ -40,12 +41,16 @@ def main():
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         size = source.stat().st_size
         frame = analysis.t.get_trace(0)
-        kernels = frame[frame["stream"] >= 0]["dur"].sum()
-        exact = exact_kernel_us(source)
+        kept = frame[frame["stream"] >= 0]
+        exact = exact_durations(source)
+        total = sum(d for _, d in exact)
+        # Its parser moves starts up and ends down to whole microseconds.
+        rounded = sum((t + d).__floor__() - t.__ceil__() for t, d in exact)
         print(
             f"hta, the same file: {size / 1e6 / cpu:.0f} MB/s of processor time, {size / 1e6 / wall:.0f} MB/s of wall "
-            f"time, peak at least {max(peak - base, 0) * 1024 / size:.2f} of the file's size; kernel time "
-            f"{float(kernels):.0f} us of {float(exact):.3f} us ({100 * (float(kernels) / float(exact) - 1):+.1f} % by rounding)"
+            f"time ({wall:.1f} s), peak {max(peak - base, 0) / 1024:.0f} MiB more ({max(peak - base, 0) * 1024 / size:.2f} of the file's size); "
+            f"{len(kept)} of {len(exact)} operations kept with {float(kept['dur'].sum()):.0f} us; "
+            f"rounding alone makes {rounded} us of {total} us ({100 * (float(rounded) / float(total) - 1):+.1f} %)"
         )
         print(breakdown.to_string(index=False), file=sys.stderr)
     finally:

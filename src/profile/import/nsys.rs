@@ -78,8 +78,11 @@ fn process(global: Option<i64>) -> u32 {
 }
 
 impl Reader {
+    /// Columns of a plain table. A view or virtual table is nobody's export: its rows are computed, perhaps without end.
     fn columns(&self, table: &str) -> Result<Vec<String>> {
-        let mut s = self.db.prepare("SELECT name FROM pragma_table_info(?1)").map_err(failed)?;
+        let plain = "SELECT name FROM pragma_table_info(?1) WHERE EXISTS
+            (SELECT 1 FROM sqlite_schema WHERE name = ?1 AND type = 'table' AND rootpage > 0)";
+        let mut s = self.db.prepare(plain).map_err(failed)?;
         let rows = s.query_map([table], |r| r.get(0)).map_err(failed)?;
         rows.collect::<rusqlite::Result<_>>().map_err(failed)
     }
