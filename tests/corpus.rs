@@ -75,11 +75,23 @@ fn chrome() -> Vec<(&'static str, Vec<u8>)> {
         ("cut_in_a_number.json", sound.as_bytes()[..sound.find("144.700").unwrap() + 4].to_vec()),
         ("cut_after_a_comma.json", sound.as_bytes()[..sound.find("{\"ph\": \"s\"").unwrap()].to_vec()),
         ("hostile_unescaped_quotes.json", replaced("void gemm<float, 4>", "void \"gemm\"<float, \"4\">")),
-        ("hostile_bare_inf_nan.json", replaced("\"registers per thread\": 64", "\"a\": inf, \"b\": -nan, \"c\": Infinity")),
+        (
+            "hostile_bare_inf_nan.json",
+            replaced("\"registers per thread\": 64", "\"a\": inf, \"b\": -nan, \"c\": Infinity"),
+        ),
         ("hostile_invalid_utf8.json", bad_utf8),
         ("hostile_negative_duration.json", replaced("\"dur\": 10.999", "\"dur\": -10.999")),
-        ("hostile_end_of_the_clock.json", replaced("\"ts\": 108.001, \"dur\": 10.999", "\"ts\": 9223372036854775.807, \"dur\": 9e18")),
-        ("hostile_huge_numbers.json", replaced("\"correlation\": 12, \"bytes\": 4096", "\"correlation\": 99999999999999999999999, \"bytes\": 1e400")),
+        (
+            "hostile_end_of_the_clock.json",
+            replaced("\"ts\": 108.001, \"dur\": 10.999", "\"ts\": 9223372036854775.807, \"dur\": 9e18"),
+        ),
+        (
+            "hostile_huge_numbers.json",
+            replaced(
+                "\"correlation\": 12, \"bytes\": 4096",
+                "\"correlation\": 99999999999999999999999, \"bytes\": 1e400",
+            ),
+        ),
         ("hostile_kernel_before_launch.json", replaced("\"ts\": 108.001", "\"ts\": 8.001")),
         ("hostile_no_times.json", replaced("\"ts\": 108.001, \"dur\": 10.999", "\"ts\": 0, \"dur\": 0")),
         ("hostile_twice.json", whole(&format!("{EVENTS}, {EVENTS}")).into()),
@@ -87,7 +99,10 @@ fn chrome() -> Vec<(&'static str, Vec<u8>)> {
         ("hostile_brackets.json", "[{".repeat(5_000).into()),
         ("hostile_no_separators.json", format!("{{\"traceEvents\": [{}", "{\"ph\": \"X\" ".repeat(800)).into()),
         ("hostile_escapes.json", replaced("void gemm<float, 4>", "\\u0000\\ud800\\\"\\q<!-- </script>")),
-        ("hostile_devices.json", b"{\"deviceProperties\": [{\"id\": -1}, 7, null, {\"id\": 1e99, \"name\": 3}], \"traceEvents\": [".to_vec()),
+        (
+            "hostile_devices.json",
+            b"{\"deviceProperties\": [{\"id\": -1}, 7, null, {\"id\": 1e99, \"name\": 3}], \"traceEvents\": [".to_vec(),
+        ),
         ("hostile_nothing.json", b"{".to_vec()),
     ]
 }
@@ -354,7 +369,11 @@ fn expected(name: &str, loaded: workbench::error::Result<Trace>, bytes: &[u8]) {
         (_, Err(e)) if file.starts_with("sound") => panic!("{name}: {e}"),
         ("kineto" | "load" | "native", Ok(t)) if file.starts_with("cut") && !empty => {
             assert!(!t.operations.is_empty(), "{name}: what came before the cut is kept");
-            assert!(defects(&t).iter().any(|d| ["truncated", "unfinished"].contains(&d.as_str())), "{name}: {:?}", defects(&t));
+            assert!(
+                defects(&t).iter().any(|d| ["truncated", "unfinished"].contains(&d.as_str())),
+                "{name}: {:?}",
+                defects(&t)
+            );
         }
         // A block of zstd is all or nothing, and this file has one.
         ("kineto" | "load", Err(e)) if file.starts_with("cut") && !file.ends_with(".zst") => panic!("{name}: {e}"),
