@@ -132,6 +132,37 @@ fn recording_for_a_while() {
 }
 
 #[test]
+fn dropped_records_are_counted_and_placed() {
+    let (output, recording) = trace(&[], &["busy", "10"], &[("FAKE_CUPTI_DROPS", "50")]);
+    let p = &recording.unwrap().processes[0];
+    assert_eq!(p.dropped, 50);
+    let ((first, last), (from, to)) = (p.span.unwrap(), p.dropped_between.unwrap());
+    // Found out at the flush after it happened: the window holds that moment, and not the whole run.
+    assert!(first - 1_000_000_000 < from && from < to && to <= last + 1_000_000_000, "{p:?}");
+    assert!(to - from < 1_500_000_000, "{} ns", to - from);
+    assert!(text(&output.stderr).contains("dropped 50 records between "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn every_obstacle_of_cupti_is_named() {
+    // CUPTI's own numbers: what it answers where something stands in the way.
+    for (code, name, words) in [
+        ("35", "not_permitted", "does not permit profiling"),
+        ("39", "another_subscriber", "another profiler is attached"),
+        ("26", "hardware_busy", "DCGM"),
+        ("40", "virtualized", "virtual GPU"),
+        ("45", "wsl", "WSL"),
+        ("43", "mig", "MIG"),
+    ] {
+        let (output, recording) = trace(&[], &["return", "5"], &[("FAKE_CUPTI_REFUSES", code)]);
+        assert_eq!(output.status.code(), Some(3), "the program's own code: {name}");
+        let said = text(&output.stderr);
+        assert!(said.contains(words) && said.contains("try: "), "{name}: {said}");
+        assert_eq!(recording.unwrap().processes[0].problem.as_ref().unwrap().0, name);
+    }
+}
+
+#[test]
 fn obstacles_have_names() {
     let (output, recording) = trace(&[], &["fork-then-cuda"], &[("FAKE_CUPTI_REFUSES", "39")]);
     assert_eq!(output.status.code(), Some(4));

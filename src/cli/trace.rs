@@ -229,7 +229,7 @@ fn to_json(
     let processes = recording.processes.iter().map(|p| {
         json!({
             "pid": p.pid, "parent": p.parent, "command": p.command, "operations": p.operations, "calls": p.calls,
-            "dropped": p.dropped, "ended": p.ended, "problem": p.problem.as_ref().map(|(name, _)| name),
+            "dropped": p.dropped, "dropped_between": p.dropped_between, "ended": p.ended, "problem": p.problem.as_ref().map(|(name, _)| name),
         })
     });
     let findings = diagnosis::all(recording).into_iter().map(|(what, fix)| json!({"what": what, "fix": fix}));

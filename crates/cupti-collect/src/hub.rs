@@ -1,7 +1,7 @@
 //! The one place that CUPTI's callbacks can reach: the pool they take buffers from, the queue they put full ones in, the
 //! labels of graph nodes. Nothing here may panic into CUPTI, block a launching thread, or outlive a fork.
 
-use crate::label;
+use crate::{clock, label};
 use crate::pool::Pool;
 use cupti_sys::*;
 use std::collections::{HashMap, VecDeque};
@@ -53,6 +53,10 @@ pub struct Hub {
     /// A collector is open.
     pub active: AtomicBool,
     pub dropped: AtomicU64,
+    /// When CUPTI was last asked how many records it dropped (CLOCK_REALTIME, ns), and the times between which it has
+    /// dropped some: the question before the first answer that was not 0, and the last such answer.
+    asked: AtomicU64,
+    lost: [AtomicU64; 2],
     /// The next API exit shall detach CUPTI from this process.
     pub detach: AtomicBool,
     pub detached: AtomicBool,
@@ -78,6 +82,8 @@ impl Hub {
             pid: std::process::id(),
             active: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            lost: [AtomicU64::new(0), AtomicU64::new(0)],
             detach: AtomicBool::new(false),
             detached: AtomicBool::new(false),
             queue: Mutex::new(Queue { full: VecDeque::with_capacity(4096), closing: false, settling: false }),
@@ -128,6 +134,8 @@ impl Hub {
         }
         lock(&self.notes).clear();
         self.dropped.store(0, Ordering::Relaxed);
+        self.asked.store(clock::host_clocks().0, Ordering::Relaxed);
+        self.lost.iter().for_each(|t| t.store(0, Ordering::Relaxed));
         self.detach.store(false, Ordering::Relaxed);
         self.detached.store(false, Ordering::Relaxed);
     }
@@ -148,6 +156,22 @@ impl Hub {
             None if queue.closing => Next::Closed,
             None => Next::Idle,
         }
+    }
+
+    /// CUPTI has been asked and said that it dropped so many records since the last time.
+    fn lose(&self, count: u64) {
+        let now = clock::host_clocks().0;
+        let before = self.asked.swap(now, Ordering::Relaxed);
+        if count > 0 {
+            let _ = self.lost[0].compare_exchange(0, before, Ordering::Relaxed, Ordering::Relaxed);
+            self.lost[1].store(now, Ordering::Relaxed);
+            self.dropped.fetch_add(count, Ordering::Release);
+        }
+    }
+
+    /// The times between which records were dropped, since the last call.
+    pub fn take_lost(&self) -> (u64, u64) {
+        (self.lost[0].swap(0, Ordering::Relaxed), self.lost[1].load(Ordering::Relaxed))
     }
 
     pub fn queue_is_empty(&self) -> bool {
@@ -193,7 +217,7 @@ pub unsafe extern "C" fn buffer_completed(_: CUcontext, _: u32, buffer: *mut u8,
         let mut dropped = 0;
         // SAFETY: writes one size_t; a null context asks for the process's count.
         if unsafe { call!(hub.lib, cuptiActivityGetNumDroppedRecords(std::ptr::null_mut(), 0, &mut dropped)) }.is_ok() {
-            hub.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
+            hub.lose(dropped as u64);
         }
         if buffer.is_null() {
             return;

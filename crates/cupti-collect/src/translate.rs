@@ -76,9 +76,12 @@ impl<W: Write> Translator<W> {
         for (node, label) in self.hub.take_nodes() {
             self.writer.record(&Record::Node { node, label })?;
         }
-        let dropped = self.hub.dropped.load(std::sync::atomic::Ordering::Relaxed);
+        let dropped = self.hub.dropped.load(std::sync::atomic::Ordering::Acquire);
         if dropped > self.dropped {
-            let time = clock::timestamp(self.hub.lib).unwrap_or(0);
+            let (from, time) = self.hub.take_lost();
+            if from > 0 {
+                self.writer.record(&Record::Fact { key: "dropped_from".into(), value: from.to_string() })?;
+            }
             self.writer.record(&Record::Dropped { count: dropped - self.dropped, time })?;
             self.dropped = dropped;
         }

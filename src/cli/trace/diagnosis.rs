@@ -30,7 +30,7 @@ fn of(p: &Process) -> Vec<(String, String)> {
     }
     if p.dropped > 0 {
         say(
-            format!("CUPTI dropped {} records: gaps next to them are not real", p.dropped),
+            format!("CUPTI dropped {} records{}: gaps there are not real", p.dropped, dropped_when(p)),
             "--mode kernels or --mode graph, or a shorter --for",
         );
     }
@@ -49,6 +49,16 @@ fn of(p: &Process) -> Vec<(String, String)> {
         );
     }
     found
+}
+
+/// The window in which records were dropped, from the first record of the process.
+fn dropped_when(p: &Process) -> String {
+    let since = |t: i64| t.saturating_sub(p.span.map_or(t, |s| s.0)).max(0) as f64 / 1e6;
+    match p.dropped_between {
+        Some((a, b)) if a < b => format!(" between {:.1} and {:.1} ms after its first", since(a), since(b)),
+        Some((_, b)) => format!(" up to {:.1} ms after its first", since(b)),
+        None => String::new(),
+    }
 }
 
 /// What keeps the account from being one, as the error with the right exit code.
@@ -94,7 +104,13 @@ mod tests {
         let text = |p: Process| of(&p).into_iter().map(|f| f.0).collect::<Vec<_>>().join("; ");
         assert!(text(Process { operations: 0, ..whole.clone() }).contains("no operation of the device"));
         assert!(text(Process { operations: 0, calls: 0, ..whole.clone() }).contains("no GPU work"));
-        assert!(text(Process { dropped: 7, ..whole.clone() }).contains("dropped 7 records"));
+        let lossy = Process {
+            dropped: 7,
+            dropped_between: Some((3_000_000, 5_500_000)),
+            span: Some((1_000_000, 9_000_000)),
+            ..whole.clone()
+        };
+        assert!(text(lossy).contains("dropped 7 records between 2.0 and 4.5 ms after its first: gaps"));
         assert!(text(Process { ended: false, ..whole.clone() }).contains("exit handlers"));
         let facts = vec![("cupti".to_string(), "12.9 (28)".to_string()), ("cuda_driver".into(), "13.0".into())];
         assert!(text(Process { facts, ..whole }).contains("older than the driver"));

@@ -27,6 +27,8 @@ pub(super) struct Join<'a> {
     /// This process's number of a device to the recording's.
     pub(super) devices: HashMap<u32, u32>,
     pub(super) clocks: Vec<(u64, u64)>,
+    /// Since when records may be missing, until the record that says how many.
+    dropped_from: Option<i64>,
     pub(super) first_operation: usize,
     pub(super) first: [usize; 5],
 }
@@ -47,6 +49,7 @@ impl<'a> Join<'a> {
             devices_of: HashMap::new(),
             devices: HashMap::new(),
             clocks: Vec::new(),
+            dropped_from: None,
             first_operation: first[0],
             first,
             out,
@@ -119,7 +122,10 @@ impl<'a> Join<'a> {
                     let (name, sentence) = value.split_once(": ").unwrap_or((&value, ""));
                     self.process.problem = Some((name.into(), sentence.into()));
                 }
-                self.process.facts.push((key, value));
+                match key.as_str() {
+                    "dropped_from" => self.dropped_from = value.parse().ok(),
+                    _ => self.process.facts.push((key, value)),
+                }
             }
             Record::Clock { capture, realtime, .. } => self.clocks.push((capture, realtime)),
             Record::Process { pid, parent, command } => {
@@ -182,7 +188,13 @@ impl<'a> Join<'a> {
                 let text = self.out.trace.names.text(name).to_string();
                 self.out.windows.push((text, start as i64, end as i64));
             }
-            Record::Dropped { count, .. } => self.process.dropped += count,
+            Record::Dropped { count, time } => {
+                self.process.dropped += count;
+                let time = time.min(i64::MAX as u64) as i64;
+                let from = self.dropped_from.take().unwrap_or(time).min(time);
+                let (a, b) = self.process.dropped_between.unwrap_or((from, time));
+                self.process.dropped_between = Some((a.min(from), b.max(time)));
+            }
             Record::End { time } => {
                 self.process.ended = true;
                 self.see(time as i64, time as i64);

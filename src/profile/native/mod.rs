@@ -36,6 +36,8 @@ pub struct Process {
     pub calls: u64,
     /// Records that CUPTI dropped.
     pub dropped: u64,
+    /// Between these times, on the capture's clock; where the recorder did not say, the end alone is known and both are it.
+    pub dropped_between: Option<(i64, i64)>,
     /// Closed in order; otherwise the process died or left without cleaning up.
     pub ended: bool,
     pub truncated_at: Option<u64>,

@@ -109,6 +109,9 @@ impl Join<'_> {
 
     pub(super) fn defects(&mut self, health: &wbtrace::Health, before: &wbtrace::Health) {
         let pid = self.process.pid;
+        let since = |t: i64| self.process.span.map_or(t, |(first, _)| t.saturating_sub(first).max(0));
+        let ms = |t: i64| format!("{:.1} ms", since(t) as f64 / 1e6);
+        let window = self.process.dropped_between.map(|(a, b)| (ms(a), ms(b)));
         let (chunks, records) = (health.bad_chunks - before.bad_chunks, health.bad_records - before.bad_records);
         let mut add = |defect: &str, count: u64, first_offset: Option<u64>, detail: String| {
             if count > 0 {
@@ -119,7 +122,10 @@ impl Join<'_> {
             "dropped_records",
             self.process.dropped,
             None,
-            format!("process {pid}: CUPTI ran out of buffers; operations or calls are missing and gaps are too long"),
+            format!(
+                "process {pid}: CUPTI ran out of buffers{}; operations or calls are missing and gaps are too long there",
+                window.map_or(String::new(), |w| format!(" between {} and {}", w.0, w.1))
+            ),
         );
         add(
             "truncated",
