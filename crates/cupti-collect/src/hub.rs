@@ -1,8 +1,8 @@
 //! The one place that CUPTI's callbacks can reach: the pool they take buffers from, the queue they put full ones in, the
 //! labels of graph nodes. Nothing here may panic into CUPTI, block a launching thread, or outlive a fork.
 
-use crate::{clock, label};
 use crate::pool::Pool;
+use crate::{clock, label};
 use cupti_sys::*;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, c_void};
