@@ -225,3 +225,27 @@ fn the_cost_is_measured() {
     assert!(text(&output.stderr).contains("tracing cost, whole command: untraced"));
     assert_eq!(recording.unwrap().processes.len(), 1);
 }
+
+/// A number of the program's own in place of its whole run; what it prints still comes out as it was.
+#[test]
+fn the_cost_by_the_programs_own_number() {
+    let how = ["return", "100"];
+    let (output, recording) = trace(&["--ab", "1", "--metric", "hello from the (program)"], &how, &[]);
+    assert_eq!((output.status.code(), recording.is_some()), (Some(2), false), "no number, and so an error of ours");
+    assert_eq!(text(&output.stdout), "hello from the program\n");
+    assert!(text(&output.stderr).contains("`program`, which is no number"));
+    let script = format!("{} return 100; echo step_ns 250; exit 6", fake().join("program").display());
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("x.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_workbench"))
+        .args(["trace", "--ab", "2", "--metric", "step_ns ([0-9]+)", "--json", json.to_str().unwrap()])
+        .args(["--", "sh", "-c", &script])
+        .env("WORKBENCH_CUPTI", fake().join("libcupti.so.13"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(6));
+    assert_eq!(text(&output.stdout), "hello from the program\nstep_ns 250\n".repeat(5));
+    assert!(text(&output.stderr).contains("untraced 250 (n=3), traced 250 (n=2): +0.00 %"), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(json["overhead"]["traced"], serde_json::json!([250.0, 250.0]));
+}

@@ -50,6 +50,10 @@ pub struct Args {
     /// Measure what tracing costs: run the command untraced and traced in turn, N times, and untraced once more
     #[arg(long, value_name = "N", default_value_t = 0)]
     ab: u32,
+    /// With --ab: a number in the command's own output that tells its time or speed better than its whole run, such as
+    /// 'step_ns": ([0-9.]+)'; the first group of the last match
+    #[arg(long, value_name = "REGEX")]
+    metric: Option<regex::Regex>,
     /// Do not measure what tracing costs a launch (it is measured after the command has ended, for about two seconds)
     #[arg(long)]
     no_cost: bool,
@@ -79,6 +83,9 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         return Err(Error::usage("`trace` itself writes JSON only")
             .try_next("workbench trace -o FILE -- CMD, then `workbench gaps FILE` with the form that you want"));
     }
+    if args.metric.is_some() && args.ab == 0 {
+        return Err(Error::usage("--metric compares runs, and there is only one").try_next("add --ab 3"));
+    }
     foreign::library()?;
     let folder = parts_folder(args.output.as_deref())?;
     let request = Request {
@@ -104,10 +111,10 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
                 let reports = account(&mut recording, &view);
                 tell(&recording, &reports, args.top);
             };
-            (foreign::run(&request, stopped).inspect_err(tidy)?, None)
+            (foreign::run(&request, None, stopped).inspect_err(tidy)?, None)
         }
         rounds => {
-            let walls = walls::measure(&request, rounds).inspect_err(tidy)?;
+            let walls = walls::measure(&request, rounds, args.metric.clone()).inspect_err(tidy)?;
             (walls.last, Some(walls))
         }
     };

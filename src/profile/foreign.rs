@@ -5,10 +5,10 @@
 use super::native::{self, Recording};
 use crate::error::{Error, Result};
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -58,10 +58,39 @@ pub fn library() -> Result<PathBuf> {
     found.canonicalize().map_err(Error::from)
 }
 
-/// Runs the command untraced, for comparison.
-pub fn run_untraced(command: &[OsString]) -> Result<Exit> {
-    wait(start(&mut build(command)?)?, || {})
+/// Runs the command untraced, for comparison; `heard` gets what it writes to its standard output, which goes on to ours.
+pub fn run_untraced(command: &[OsString], heard: Option<&mut String>) -> Result<Exit> {
+    listened(&mut build(command)?, heard, || {})
 }
+
+/// Runs a command to its end. To be heard it writes into a pipe, and what it wrote is passed on as it comes.
+fn listened(command: &mut Command, heard: Option<&mut String>, look: impl FnMut()) -> Result<Exit> {
+    let Some(heard) = heard else { return wait(start(command)?, look) };
+    command.stdout(Stdio::piped());
+    let (mut child, began) = start(command)?;
+    let (tell, text) = mpsc::channel();
+    if let Some(mut pipe) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let (mut kept, mut part) = (Vec::new(), [0; 1 << 16]);
+            while let Ok(n @ 1..) = pipe.read(&mut part) {
+                let _ = io::stdout().write_all(&part[..n]).and_then(|()| io::stdout().flush());
+                // The end is what matters of a long output.
+                kept.extend_from_slice(&part[..n]);
+                if kept.len() > 2 * HEARD {
+                    kept.drain(..kept.len() - HEARD);
+                }
+            }
+            let _ = tell.send(String::from_utf8_lossy(&kept).into_owned());
+        });
+    }
+    let exit = wait((child, began), look)?;
+    // A child of the command's that goes on may hold the pipe; it is not waited for.
+    *heard = text.recv_timeout(Duration::from_secs(2)).unwrap_or_default();
+    Ok(exit)
+}
+
+/// Bytes kept of what a command writes.
+const HEARD: usize = 1 << 20;
 
 /// What a process must find in its environment to be traced, beyond its own.
 ///
@@ -95,13 +124,14 @@ pub fn environment(request: &Request) -> Result<Vec<(&'static str, OsString)>> {
 }
 
 /// Runs the command traced. `stopped` is called once, while the command goes on, after a limited duration has passed.
-pub fn run(request: &Request, mut stopped: impl FnMut()) -> Result<Exit> {
+/// `heard` is as in [`run_untraced`].
+pub fn run(request: &Request, heard: Option<&mut String>, mut stopped: impl FnMut()) -> Result<Exit> {
     let set = environment(request)?;
     let mut command = build(&request.command)?;
     command.envs(set);
     let limit = request.duration.map(|d| d + request.after.unwrap_or_default() + Duration::from_millis(500));
     let (mut first_seen, mut told) = (None, limit.is_none());
-    wait(start(&mut command)?, || {
+    listened(&mut command, heard, || {
         if told {
             return;
         }

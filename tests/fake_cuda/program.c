@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
         pause();
     }
     if (!strcmp(how, "exec")) {
+        usleep(200 * 1000);  // the recording's first bytes are written by a thread of its own
         execl(argv[0], argv[0], "return", "20", NULL);
         return 99;
     }
