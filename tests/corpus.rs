@@ -22,6 +22,9 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus")
 }
 
+/// Names and contents.
+type Files = Vec<(&'static str, Vec<u8>)>;
+
 /// Two kernels, a copy and a graph of two nodes as PyTorch 2.x writes them.
 const EVENTS: &str = r#"
   {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 9, "tid": 9, "ts": 100.000, "dur": 90.000, "args": {}},
@@ -43,7 +46,7 @@ fn whole(events: &str) -> String {
     )
 }
 
-fn chrome() -> Vec<(&'static str, Vec<u8>)> {
+fn chrome() -> Files {
     let sound = whole(EVENTS);
     let mut decode = Vec::new();
     synth::kineto(2, 1, 1, &mut decode).unwrap();
@@ -113,7 +116,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-fn compressed() -> Vec<(&'static str, Vec<u8>)> {
+fn compressed() -> Files {
     let sound = whole(EVENTS).into_bytes();
     let gz = gzip(&sound);
     let mut flipped = gz.clone();
@@ -133,7 +136,7 @@ fn compressed() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn tables() -> Vec<(&'static str, Vec<u8>)> {
+fn tables() -> Files {
     let details = "==PROF== Connected to process 7\n\
         \"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\",\"Rule Name\",\"Rule Type\",\"Rule Description\",\"Estimated Speedup\"\n\
         \"0\",\"7\",\"a.out\",\"127.0.0.1\",\"gemm\",\"1\",\"7\",\"(128, 1, 1)\",\"(4, 1, 1)\",\"0\",\"9.0\",\"GPU Speed Of Light Throughput\",\"DRAM Throughput\",\"%\",\"61.84\",\n\
@@ -165,7 +168,7 @@ const NSYS_KERNELS: &str = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEG
         correlationId INTEGER, globalPid INTEGER, demangledName INTEGER);
     INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 2000, 0, 7, 5, 281475144482816, 2), (5000, 6000, 0, 7, 8, 281475144482816, 2);";
 
-fn databases() -> Vec<(&'static str, Vec<u8>)> {
+fn databases() -> Files {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("x.sqlite");
     let make = |sql: &str| {
@@ -228,7 +231,7 @@ fn recording() -> Vec<u8> {
     w.into_inner().unwrap()
 }
 
-fn recordings() -> Vec<(&'static str, Vec<u8>)> {
+fn recordings() -> Files {
     let sound = recording();
     let mut flipped = sound.clone();
     let middle = sound.len() / 2;
@@ -246,7 +249,7 @@ fn recordings() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Folder, and the files that belong there.
-fn made() -> Vec<(&'static str, Vec<(&'static str, Vec<u8>)>)> {
+fn made() -> Vec<(&'static str, Files)> {
     vec![
         ("kineto", chrome()),
         ("load", compressed()),
