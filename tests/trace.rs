@@ -176,6 +176,7 @@ fn obstacles_have_names() {
     let (output, recording) = trace(&[], &["no-cuda"], &[]);
     assert_eq!(output.status.code(), Some(5), "the program's own code comes first");
     assert!(recording.is_none());
+    assert!(text(&output.stderr).contains("the command never initialised CUDA"));
 
     let (output, _) = trace(&[], &["return"], &[("CUDA_INJECTION64_PATH", "/opt/nsys/libToolsInjection64.so")]);
     assert_eq!(output.status.code(), Some(4));

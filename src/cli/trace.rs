@@ -151,6 +151,11 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         write_output(file, &format!("{json:#}\n"))?;
     }
     if exit.code != 0 {
+        if recording.processes.is_empty()
+            && let Err(e) = diagnosis::verdict(&recording)
+        {
+            eprintln!("workbench: {e}");
+        }
         // The command's own code, which no error of ours may stand in for.
         std::process::exit(exit.code.into());
     }
