@@ -417,6 +417,11 @@ fn html(reports: &[GapReport], top: usize) -> Result<Page> {
             let title = if single { "Timeline".into() } else { format!("The {name} step") };
             if let Some(t) = timeline.as_ref().filter(|_| !single || name == "median") {
                 let id = format!("timeline-{i}-{name}");
+                let cut = match t.window_ns < t.whole_ns {
+                    true => format!(": {} of its {} µs, around the longest gap", us(t.window_ns), us(t.whole_ns)),
+                    false => String::new(),
+                };
+                let title = title + &cut;
                 section.timelines.push(report::timeline::picture(&id, &title, t, str::to_string)?);
             }
         }
