@@ -68,12 +68,8 @@ impl Timeline {
             [] => (ledger.t0, ledger.t1),
             [first, .., last] | [first @ last] => (first.start, last.end),
         };
-        let mut made = Self {
-            window_ns: t1 - t0,
-            from_ns: t0 - ledger.t0,
-            whole_ns: ledger.window_ns,
-            ..Self::default()
-        };
+        let mut made =
+            Self { window_ns: t1 - t0, from_ns: t0 - ledger.t0, whole_ns: ledger.window_ns, ..Self::default() };
         for s in drawn {
             let line = &ledger.lines[s.line as usize];
             let evidence = ledger.pieces.get(s.piece as usize).filter(|_| s.piece != NONE).map(|p| {
