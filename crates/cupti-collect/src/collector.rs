@@ -76,6 +76,9 @@ impl Collector {
             let zeroed = CUpti_ActivityAttribute::CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER;
             let _ = call!(lib, cuptiActivitySetAttribute(zeroed, &mut size, (&raw mut one).cast()));
             call!(lib, cuptiActivityRegisterCallbacks(Some(hub::buffer_requested), Some(hub::buffer_completed)))?;
+            // CUPTI counts on over sessions and forgets when asked: what an earlier one lost at its end is not ours.
+            let mut earlier = 0;
+            let _ = call!(lib, cuptiActivityGetNumDroppedRecords(std::ptr::null_mut(), 0, &mut earlier));
             let resource = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE;
             for id in [
                 CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
