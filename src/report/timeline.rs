@@ -2,9 +2,9 @@
 
 use super::html::Picture;
 use crate::error::{Error, Result};
-use crate::profile::ledger::LineKind;
+use crate::profile::ledger::{LineKind, RecordKind};
 use crate::profile::timeline::Timeline;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// A picture of a window. `group` tells which names share a colour: the class of a node's kernel, else the name itself.
@@ -27,19 +27,54 @@ fn data(t: &Timeline, group: impl Fn(&str) -> String) -> Result<String> {
     let of: Vec<Option<usize>> = t.names.iter().map(|n| place.get(group(n).as_str()).copied()).collect();
     let segments: Vec<Value> =
         t.segments.iter().map(|s| json!([s.start, s.ns, s.name, s.evidence, kind(s.kind)])).collect();
-    let mut causes = Map::new();
-    for e in &t.evidence {
-        let cause = e.runner_up.cause;
-        let key = serde_json::to_value(cause).unwrap_or_default();
-        causes.insert(key.as_str().unwrap_or_default().into(), cause.text().into());
-    }
+    // Most of a page is evidence, and most of that the same few texts: each is written once.
+    let mut texts = Texts::default();
+    let evidence: Vec<Value> = t
+        .evidence
+        .iter()
+        .map(|e| {
+            let records: Vec<Value> = e
+                .records
+                .iter()
+                .map(|r| json!([texts.id(&r.role), texts.id(&r.name), texts.id(record(r.record)), r.index]))
+                .collect();
+            json!([records, texts.id(e.runner_up.cause.text()), e.runner_up.why, u8::from(e.below_clock)])
+        })
+        .collect();
     let names: Vec<&str> = groups.iter().map(|(n, _)| n.as_str()).collect();
     let value = json!({
         "window_ns": t.window_ns, "names": t.names, "group": of, "groups": names, "segments": segments,
-        "evidence": t.evidence, "lanes": t.lanes, "causes": causes,
+        "evidence": evidence, "texts": texts.list, "lanes": t.lanes,
     });
     let text = serde_json::to_string(&value).map_err(|e| Error::usage(format!("cannot write the timeline: {e}")))?;
     Ok(escape(&text))
+}
+
+/// Texts by number, each once.
+#[derive(Default)]
+struct Texts {
+    list: Vec<String>,
+    index: HashMap<String, usize>,
+}
+
+impl Texts {
+    fn id(&mut self, text: &str) -> usize {
+        if let Some(&i) = self.index.get(text) {
+            return i;
+        }
+        self.list.push(text.to_string());
+        self.index.insert(text.to_string(), self.list.len() - 1);
+        self.list.len() - 1
+    }
+}
+
+fn record(kind: RecordKind) -> &'static str {
+    match kind {
+        RecordKind::Operation => "operation",
+        RecordKind::Call => "call",
+        RecordKind::Sync => "sync",
+        RecordKind::Overhead => "overhead",
+    }
 }
 
 /// No `<`, `>` or `&` is left in it, so no name can end the script element or open a comment.

@@ -96,9 +96,10 @@ function timeline(box, d) {
     if (h.r.ledger && !e) line(s[4] === "overlap" ? "several operations at once" : s[4]);
     if (!e) return;
     if (s[4] !== "gap") line("at the window's " + s[4]);
-    if (e.below_clock) line("shorter than the clock can tell apart");
-    line("Evidence: " + (e.records.map(r => r.role + ": " + r.name + " (" + r.record + " #" + r.index + ")").join("; ") || "no record"));
-    line("Runner-up: " + d.causes[e.runner_up.cause] + "; it lost because " + e.runner_up.why);
+    const [records, cause, why, below] = e, text = i => d.texts[i];
+    if (below) line("shorter than the clock can tell apart");
+    line("Evidence: " + (records.map(r => text(r[0]) + ": " + text(r[1]) + " (" + text(r[2]) + " #" + r[3] + ")").join("; ") || "no record"));
+    line("Runner-up: " + text(cause) + "; it lost because " + why);
   }
   function view(a, b) {
     const span = Math.min(Math.max(b - a, 20), d.window_ns);
