@@ -277,6 +277,37 @@ fn the_corpus_is_what_it_is_made_of() {
     }
 }
 
+/// Profilers write events buffer by buffer and thread by thread: no order may be relied upon.
+#[test]
+fn the_order_of_events_in_a_file_does_not_matter() {
+    let mut text = Vec::new();
+    synth::kineto(4, 3, 1, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let (head, rest) = text.split_once("[\n").map(|(h, r)| (format!("{h}[\n"), r)).unwrap();
+    let (body, tail) = rest.rsplit_once("\n]").unwrap();
+    let mut events: Vec<&str> = body.split(",\n").collect();
+    let lines = |text: String| {
+        let trace = import::kineto::read(Box::new(Cursor::new(text.into_bytes()))).unwrap();
+        assert!(trace.defects.is_empty(), "{:?}", trace.defects);
+        let options = Options::default();
+        let a = Accountant::new(&trace, 0, &options);
+        let (t0, t1) = a.span().unwrap();
+        let ledger = a.window(t0, t1).unwrap();
+        let found = steps::find(&trace, &a, &Selector::Profiler).unwrap();
+        let windows: Vec<_> = found.windows.iter().map(|w| (w.name.clone(), w.ns())).collect();
+        (ledger.lines.iter().map(|l| (l.kind, l.name.clone(), l.count, l.ns)).collect::<Vec<_>>(), windows)
+    };
+    let whole = lines(text.clone());
+    assert_eq!((events.len(), whole.1.len()), (4 + 60 * 6, 4));
+    let mut rng = workbench::op::Rng(7);
+    for _ in 0..20 {
+        for i in (1..events.len()).rev() {
+            events.swap(i, rng.range(0, i as u64) as usize);
+        }
+        assert_eq!(lines(format!("{head}{}\n]{tail}", events.join(",\n"))), whole);
+    }
+}
+
 /// Everything below the corpus, with the path from there.
 fn corpus() -> Vec<(String, PathBuf)> {
     let mut all = Vec::new();
