@@ -65,6 +65,35 @@ macro_rules! quarters {
 }
 quarters!(ops_first = 0, ops_second = 1, ops_third = 2, ops_fourth = 3);
 
+/// Every cut of swap_ab, on a chip of five SMs so that blocks have several tiles, with every tail.
+#[test]
+fn every_cut_of_swap_ab() {
+    use workbench::op::Shape;
+    use workbench::run::verify::check;
+    let chip = Chip { sms: 5, ..Chip::H200 };
+    let Ok(mut executor) = Emulator::new(chip) else { return assert!(!required()) };
+    let op = workbench::kernels::op("matmul").unwrap();
+    let variant = op.variants().iter().find(|v| v.name == "swap_ab").unwrap();
+    if let Err(e) = executor.can_run("matmul", variant) {
+        return assert!(!required(), "{e}");
+    }
+    let cuts: Vec<_> = workbench::kernels::matmul::tables::SWAP_AB.as_flattened().to_vec();
+    let mut right = 0;
+    for (i, cut) in cuts.iter().enumerate() {
+        for (post, n, k) in [("none", 333, 72), ("residual", 100, 520), ("silu_mul", 170, 264)] {
+            // One row fewer than the tile holds; for narrow tiles two tiles of rows.
+            let m = if cut.m < 32 { 2 * cut.m - 3 } else { cut.m - 1 };
+            let text = format!("m={m},n={n},k={k},dtype=bf16,post={post},cfg={i}");
+            match check(&mut executor, op, variant, &Shape::parse(&text).unwrap(), 7).unwrap() {
+                Outcome::Wrong(why) => panic!("{text}: {cut:?}: {why}"),
+                Outcome::Skipped(why) => assert!(post == "silu_mul" && cut.operands == 1, "{text}: {why}"),
+                _ => right += 1,
+            }
+        }
+    }
+    assert_eq!(right, 2 * cuts.len() + cuts.iter().filter(|c| c.operands == 2).count());
+}
+
 /// The device's fills and the host's are one definition: every element the same bits.
 #[test]
 fn fills_are_the_same_on_host_and_device() {

@@ -28,6 +28,94 @@ WB_DEVICE u64 wgmma_desc_128b(const void* tile) {
 // d = a * b + (scale_d ? d : 0).
 template <class T, int N> struct Wgmma;
 
+template <> struct Wgmma<struct bf16, 8> {
+    static WB_DEVICE void run(float (&d)[4], u64 a, u64 b, i32 scale_d = 1) {
+        // clang-format off
+        asm volatile(
+            "{.reg .pred p;\n"
+            "setp.ne.b32 p, %6, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {"
+            "%0, %1, %2, %3"
+            "}, %4, %5, p, 1, 1, 0, 0;}"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "l"(a), "l"(b), "r"(scale_d));
+        // clang-format on
+    }
+};
+template <> struct Wgmma<struct f16, 8> {
+    static WB_DEVICE void run(float (&d)[4], u64 a, u64 b, i32 scale_d = 1) {
+        // clang-format off
+        asm volatile(
+            "{.reg .pred p;\n"
+            "setp.ne.b32 p, %6, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {"
+            "%0, %1, %2, %3"
+            "}, %4, %5, p, 1, 1, 0, 0;}"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "l"(a), "l"(b), "r"(scale_d));
+        // clang-format on
+    }
+};
+template <> struct Wgmma<struct bf16, 16> {
+    static WB_DEVICE void run(float (&d)[8], u64 a, u64 b, i32 scale_d = 1) {
+        // clang-format off
+        asm volatile(
+            "{.reg .pred p;\n"
+            "setp.ne.b32 p, %10, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7"
+            "}, %8, %9, p, 1, 1, 0, 0;}"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+            : "l"(a), "l"(b), "r"(scale_d));
+        // clang-format on
+    }
+};
+template <> struct Wgmma<struct f16, 16> {
+    static WB_DEVICE void run(float (&d)[8], u64 a, u64 b, i32 scale_d = 1) {
+        // clang-format off
+        asm volatile(
+            "{.reg .pred p;\n"
+            "setp.ne.b32 p, %10, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7"
+            "}, %8, %9, p, 1, 1, 0, 0;}"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+            : "l"(a), "l"(b), "r"(scale_d));
+        // clang-format on
+    }
+};
+template <> struct Wgmma<struct bf16, 32> {
+    static WB_DEVICE void run(float (&d)[16], u64 a, u64 b, i32 scale_d = 1) {
+        // clang-format off
+        asm volatile(
+            "{.reg .pred p;\n"
+            "setp.ne.b32 p, %18, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, "
+            "%8, %9, %10, %11, %12, %13, %14, %15"
+            "}, %16, %17, p, 1, 1, 0, 0;}"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+              "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+            : "l"(a), "l"(b), "r"(scale_d));
+        // clang-format on
+    }
+};
+template <> struct Wgmma<struct f16, 32> {
+    static WB_DEVICE void run(float (&d)[16], u64 a, u64 b, i32 scale_d = 1) {
+        // clang-format off
+        asm volatile(
+            "{.reg .pred p;\n"
+            "setp.ne.b32 p, %18, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, "
+            "%8, %9, %10, %11, %12, %13, %14, %15"
+            "}, %16, %17, p, 1, 1, 0, 0;}"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+              "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+            : "l"(a), "l"(b), "r"(scale_d));
+        // clang-format on
+    }
+};
 template <> struct Wgmma<struct bf16, 64> {
     static WB_DEVICE void run(float (&d)[32], u64 a, u64 b, i32 scale_d = 1) {
         // clang-format off

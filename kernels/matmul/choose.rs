@@ -1,6 +1,6 @@
 //! Which variant, and which of its configurations, suits a shape and a chip.
 
-use super::problem::Problem;
+use super::problem::{Post, Problem};
 pub use super::tables::*;
 use crate::op::{Chip, OpResult};
 
@@ -114,6 +114,35 @@ pub fn streamk_config<'a>(table: &'a [StreamK], variant: &str, p: &Problem, chip
     Ok(found)
 }
 
+/// The cut of swap_ab with the least work on the busiest SM, among those of the narrowest tile that holds all rows of x.
+///
+/// # Errors
+/// Rows that are no multiple of 16 bytes; a `cfg` that does not exist, does not fit the chip or does not take the shape;
+/// more than 2^31 tiles.
+pub fn swap_ab_config(p: &Problem, chip: &Chip) -> OpResult<&'static SwapAb> {
+    copyable_rows("swap_ab", p)?;
+    let takes = |c: &&SwapAb| (p.post != Post::SiluMul || c.operands == 2) && c.fits(p, chip);
+    let found = if let Some(i) = p.cfg {
+        let all: usize = SWAP_AB.iter().map(|cuts| cuts.len()).sum();
+        SWAP_AB.as_flattened().get(i).filter(takes).ok_or_else(|| {
+            crate::op_error!(
+                "swap_ab has configurations 0 to {}, and cfg={i} has to fit this chip (silu_mul: two operands)",
+                all - 1
+            )
+        })?
+    } else {
+        let cuts = SWAP_AB.iter().find(|cuts| cuts[0].m >= p.m).unwrap_or(&SWAP_AB[SWAP_AB.len() - 1]);
+        cuts.iter()
+            .filter(takes)
+            .min_by_key(|c| c.effort(p, chip))
+            .ok_or_else(|| crate::op_error!("swap_ab does not fit in {} bytes of shared memory", chip.shared_optin))?
+    };
+    if found.cut(p, chip).tiles * found.split > i32::MAX as u64 {
+        return Err(crate::op_error!("swap_ab: more than 2^31 tiles; use wgmma"));
+    }
+    Ok(found)
+}
+
 /// The table of a matrix-vector variant.
 pub fn gemv_table(variant: &str) -> Option<&'static [Gemv]> {
     match variant {
@@ -124,10 +153,10 @@ pub fn gemv_table(variant: &str) -> Option<&'static [Gemv]> {
     }
 }
 
+/// Rows of x up to which the operands are swapped on 9.0.
+const SWAP_AB_M: u64 = 128;
 /// Rows of x up to which mma.sync, operands swapped, streams weights as fast as memory gives them.
-const SKINNY_M: u64 = 32;
-/// The same without wgmma to go on with.
-const SKINNY_M_SM80: u64 = 128;
+const SKINNY_M: u64 = 128;
 /// The largest tile of wgmma_streamk.
 const STREAMK_M: u64 = 256;
 
@@ -147,7 +176,8 @@ pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
     let wgmma = chip.sm == 90 && p.k.is_multiple_of(8);
     let streams = |v: &str| streamk_table(v).is_some_and(|table| streamk_config(table, v, &p, chip).is_ok());
     match p.m {
-        m if m <= if wgmma { SKINNY_M } else { SKINNY_M_SM80 } && streams("skinny") => "skinny",
+        m if m <= SWAP_AB_M && wgmma && swap_ab_config(&p, chip).is_ok() => "swap_ab",
+        m if m <= SKINNY_M && !wgmma && streams("skinny") => "skinny",
         m if m <= STREAMK_M && wgmma && streams("wgmma_streamk") => "wgmma_streamk",
         // Measured on an H200, the tile of one block beats the cluster of two by 36 % at 8192³ (lab notes).
         _ if wgmma => "wgmma",

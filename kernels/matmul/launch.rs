@@ -132,6 +132,21 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
             kernel(variant, tile.entry(variant, p), grid, [tile.threads as u32, 1, 1], p, &at)
                 .shared(tile.shared() as u32)
         }
+        "swap_ab" => {
+            let c = choose::swap_ab_config(p, chip)?;
+            let cut = c.cut(p, chip);
+            at.copyable(variant)?;
+            let grid = [cut.blocks as u32, 1, 1];
+            kernel(variant, c.entry(p), grid, [c.threads() as u32, 1, 1], p, &at)
+                .cluster([c.split as u32, 1, 1])
+                .shared(cut.shared as u32)
+                .arg(tensor_map(at.w, p.dtype, p.k, p.n, cut.cols as u32))
+                .arg(tensor_map(at.x, p.dtype, p.k, p.m, c.m as u32))
+                .i32(cut.rows as i64)
+                .i32(cut.pitch as i64)
+                .i32(c.depth as i64)
+                .i32(cut.stages as i64)
+        }
         "wgmma" => {
             let tile = choose::wgmma_tile(variant, p, chip)?;
             at.copyable(variant)?;

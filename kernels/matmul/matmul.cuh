@@ -27,7 +27,9 @@ template <class T> struct Args {
         return post == POST_NONE && !out_f32 && n % 2 == 0 && (reinterpret_cast<u64>(out) & 3) == 0;
     }
     WB_DEVICE void store(i32 row, i32 col, float v) const {
-        i64 at = static_cast<i64>(row) * cols() + col;
+        store_at(static_cast<i64>(row) * cols() + col, v);
+    }
+    WB_DEVICE void store_at(i64 at, float v) const {
         if (out_f32)
             static_cast<float*>(out)[at] = v;
         else

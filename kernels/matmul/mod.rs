@@ -82,6 +82,13 @@ const VARIANTS: &[Variant] = &[
         about: "up to 64 tokens: operands swapped, stream-K over an even split of the chip",
     },
     Variant {
+        name: "swap_ab",
+        file: "swap_ab.cu",
+        archs: Arch::HOPPER,
+        emulated: true,
+        about: "Hopper, up to 128 tokens: weights on wgmma's wide side, tiles as even as n allows, k split in clusters",
+    },
+    Variant {
         name: "wgmma",
         file: "wgmma.cu",
         archs: Arch::HOPPER,
@@ -160,6 +167,10 @@ impl Op for Matmul {
                 }
                 no_norm(variant, &p)?;
                 no_pairs(variant, &p)
+            }
+            "swap_ab" => {
+                no_norm(variant, &p)?;
+                choose::swap_ab_config(&p, chip).map(|_| ())
             }
             "wgmma" | "wgmma_cluster" => {
                 no_norm(variant, &p)?;

@@ -213,3 +213,123 @@ impl StreamK {
         format!("matmul_{variant}_{}_m{}_s{}", p.dtype.name(), self.m, self.stages)
     }
 }
+
+/// An instantiation of `swap_ab` and how it cuts a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapAb {
+    /// Rows of x in a tile.
+    pub m: u64,
+    /// Operands of up to 64 weight rows for each consumer warpgroup; silu_mul needs two.
+    pub operands: u64,
+    pub consumers: u64,
+    /// Slices of 64 k-elements in a stage.
+    pub depth: u64,
+    /// Blocks of a cluster, which share a tile's k.
+    pub split: u64,
+    /// Blocks that shared memory leaves room for on an SM: 2 lets the next kernel's stand beside this one's.
+    pub per_sm: u64,
+}
+
+const fn swap_ab(m: u64, operands: u64, consumers: u64, depth: u64, split: u64, per_sm: u64) -> SwapAb {
+    SwapAb { m, operands, consumers, depth, split, per_sm }
+}
+
+/// The cuts of one width, in the order in which ties are settled.
+const fn swap_ab_cuts(m: u64) -> [SwapAb; 14] {
+    // By registers an SM holds one block of the widest.
+    let pair = if m < 128 { 2 } else { 1 };
+    [
+        swap_ab(m, 1, 1, 4, 1, pair),
+        swap_ab(m, 1, 1, 4, 2, pair),
+        swap_ab(m, 1, 2, 2, 1, pair),
+        swap_ab(m, 1, 2, 2, 2, pair),
+        swap_ab(m, 1, 2, 2, 4, pair),
+        swap_ab(m, 2, 2, 1, 1, pair),
+        swap_ab(m, 2, 2, 1, 2, pair),
+        swap_ab(m, 1, 1, 2, 1, pair),
+        swap_ab(m, 1, 1, 2, 2, pair),
+        swap_ab(m, 1, 2, 1, 2, pair),
+        swap_ab(m, 1, 2, 1, 4, pair),
+        swap_ab(m, 2, 2, 1, 1, 1),
+        swap_ab(m, 1, 2, 2, 2, 1),
+        swap_ab(m, 2, 2, 1, 4, 1),
+    ]
+}
+
+/// `cfg` = 14 times the width's place (8, 16, 32, 64, 128) + the cut's.
+pub const SWAP_AB: &[[SwapAb; 14]] =
+    &[swap_ab_cuts(8), swap_ab_cuts(16), swap_ab_cuts(32), swap_ab_cuts(64), swap_ab_cuts(128)];
+
+/// What a [`SwapAb`] makes of a problem on a chip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Output columns of a tile: the height of a weight box.
+    pub cols: u64,
+    /// Weight rows of a tile: twice that with silu_mul.
+    pub rows: u64,
+    /// Weight rows from one operand to the next.
+    pub pitch: u64,
+    pub tiles: u64,
+    pub blocks: u64,
+    pub stages: u64,
+    /// Dynamic shared memory.
+    pub shared: u64,
+}
+
+impl SwapAb {
+    /// Clusters that run at once. Those of four leave SMs over where a processing cluster (GPC) has no multiple of four.
+    fn slots(&self, chip: &Chip) -> u64 {
+        let sms = u64::from(chip.sms);
+        (if self.split > 2 { sms * 32 / 33 } else { sms } / self.split).max(1)
+    }
+    /// Tiles as even as they get: all of the same height, as many as whole waves of clusters.
+    pub fn cut(&self, p: &Problem, chip: &Chip) -> Cut {
+        let silu = p.post == Post::SiluMul;
+        // Gate rows have one half of the operands, up rows the other.
+        let operands = (self.consumers * self.operands / if silu { 2 } else { 1 }).max(1);
+        let (most, tiles_m, slots) = (64 * operands, p.m.div_ceil(self.m).max(1), self.slots(chip));
+        let waves = (tiles_m * p.cols()).div_ceil(slots * most).max(1);
+        let cols = (tiles_m * p.cols()).div_ceil(slots * waves).clamp(8, most);
+        let tiles = tiles_m * p.cols().div_ceil(cols);
+        let pitch = cols.div_ceil(operands).next_multiple_of(8);
+
+        let slice = (self.consumers * self.operands * pitch + self.m) * 128;
+        let spare = (64 - pitch).saturating_sub(self.m) * 128;
+        let sums = (self.split - 1) * self.operands * (self.m / 8).div_ceil(self.split) * self.consumers * 128 * 16;
+        let budget = ((u64::from(chip.shared_optin) + RESERVED) / self.per_sm).saturating_sub(RESERVED + BARRIERS);
+        // At least two: what then does not fit is refused.
+        let steps = p.k.div_ceil(64 * self.depth).div_ceil(self.split) * tiles.div_ceil(slots);
+        let stages = (budget.saturating_sub(spare + sums) / (self.depth * slice)).min(steps).clamp(2, MAX_STAGES);
+        let blocks = if self.split == 1 { tiles.min(slots) } else { tiles * self.split };
+        let shared = stages * self.depth * slice + spare + sums;
+        Cut { cols, rows: cols * if silu { 2 } else { 1 }, pitch, tiles, blocks, stages, shared }
+    }
+    /// Bytes that the busiest SM waits for: its weights; its share of x, which L2 has, at half the price; both at up to
+    /// half as much again where less than 48 KB of weights are in flight; the exchange in a cluster, worth the bytes of
+    /// 0.7 µs; and the bytes of 1.6 µs where the next kernel's blocks find no room beside this one's.
+    pub fn effort(&self, p: &Problem, chip: &Chip) -> u64 {
+        let c = self.cut(p, chip);
+        let waves = c.tiles.div_ceil(self.slots(chip));
+        let k = p.k.div_ceil(self.split) * 2;
+        let exchange = if self.split > 1 { 24 << 10 } else { 0 };
+        let alone = if self.per_sm == 1 { 56 << 10 } else { 0 };
+        const ENOUGH: u64 = 48 << 10;
+        let missing = ENOUGH.saturating_sub((c.stages - 1) * self.depth * c.rows * 128);
+        let stream = waves * (c.rows * k + self.m * k / 2);
+        stream + stream / 2 * missing / ENOUGH + exchange + alone
+    }
+    /// Whether its share of an SM's shared memory holds two stages.
+    pub fn fits(&self, p: &Problem, chip: &Chip) -> bool {
+        (self.cut(p, chip).shared + BARRIERS + RESERVED) * self.per_sm <= u64::from(chip.shared_optin) + RESERVED
+    }
+    pub fn threads(&self) -> u64 {
+        self.consumers * 128 + 32
+    }
+    pub fn entry(&self, p: &Problem) -> String {
+        format!("matmul_swap_ab_{}_n{}_r{}c{}", p.dtype.name(), self.m, self.operands, self.consumers)
+    }
+}
+
+/// The barriers of the largest ring and of the exchange, in static shared memory.
+pub const BARRIERS: u64 = (2 * MAX_STAGES + 1) * 8;
+const MAX_STAGES: u64 = 16;

@@ -68,26 +68,17 @@ fn configurations_are_picked_by_number() {
 
 #[test]
 fn a_batch_is_streamed_past_the_tensor_cores() {
-    for (m, variant, tile) in [
-        (3, "skinny", 8),
-        (8, "skinny", 8),
-        (9, "skinny", 16),
-        (32, "skinny", 32),
-        (33, "wgmma_streamk", 64),
-        (128, "wgmma_streamk", 128),
-        (200, "wgmma_streamk", 256),
-    ] {
+    for (m, tile) in [(3, 8), (8, 8), (9, 16), (32, 32), (33, 64), (128, 128)] {
         let p = problem(&format!("m={m},n=4096,k=4096"));
-        assert_eq!(choose::variant(&p, &Chip::H200), variant);
-        let c = choose::streamk_config(choose::streamk_table(variant).unwrap(), variant, &p, &Chip::H200).unwrap();
-        assert_eq!((c.m, c.tiles(&p), c.units(&p), c.blocks(&p, &Chip::H200)), (tile, 32, 32 * 64, 132));
-        // A block of skinny shares an SM with the next kernel's.
-        let share = if variant == "skinny" { 2 } else { 1 };
-        assert!((c.shared() + 1024) * share <= u64::from(Chip::H200.shared_optin), "m={m}");
-        assert!(c.workspace(&p, &Chip::H200) >= 132 * 2 * 128 * tile * 4 + 32 * 2 * 4);
-        let small = choose::streamk_config(choose::SKINNY, "skinny", &p, &SM86).unwrap();
-        assert!(small.shared() + 1024 <= u64::from(SM86.shared_optin));
+        let c = choose::streamk_config(choose::SKINNY, "skinny", &p, &SM86).unwrap();
+        assert_eq!((c.m, c.tiles(&p), c.units(&p), c.blocks(&p, &SM86)), (tile, 32, 32 * 64, 82));
+        assert!(c.shared() + 1024 <= u64::from(SM86.shared_optin));
+        assert!(c.workspace(&p, &SM86) >= 82 * 2 * 128 * tile * 4 + 32 * 2 * 4);
     }
+    let p = problem("m=200,n=4096,k=4096");
+    assert_eq!(choose::variant(&p, &Chip::H200), "wgmma_streamk");
+    let c = choose::streamk_config(choose::WGMMA_STREAMK, "wgmma_streamk", &p, &Chip::H200).unwrap();
+    assert_eq!((c.m, c.tiles(&p), c.units(&p), c.blocks(&p, &Chip::H200)), (256, 32, 32 * 64, 132));
     for (shape, h200, sm86) in [
         ("m=4,n=4096,k=4096,pre=rmsnorm", "gemv_async", "gemv"),
         ("m=64,n=4096,k=4100", "skinny", "skinny"),
@@ -117,6 +108,39 @@ fn tiles_fit_the_chip() {
     assert!(choose::mma_tile(&problem("m=16,n=4096,k=64"), &Chip::H200).unwrap().m == 64);
     assert_eq!(MMA[2].count(&problem("m=130,n=258,k=8")), 2 * 3);
     assert_eq!(MMA[2].count(&problem("m=130,n=258,k=8,post=silu_mul")), 2 * 3);
+}
+
+#[test]
+fn swapped_operands_give_every_sm_the_same_share() {
+    for (n, k) in shapes::LLAMA_3_8B {
+        for m in [4, 8, 16, 32, 64, 128] {
+            for post in if n == 28672 { &["none", "silu_mul"][..] } else { &["none"] } {
+                let p = problem(&format!("m={m},n={n},k={k},post={post}"));
+                if m > 4 {
+                    assert_eq!(choose::variant(&p, &Chip::H200), "swap_ab");
+                }
+                let c = choose::swap_ab_config(&p, &Chip::H200).unwrap();
+                let cut = c.cut(&p, &Chip::H200);
+                assert!(c.m >= m && cut.stages >= 3, "{p:?}: {c:?} {cut:?}");
+                // Rows of w, one 132nd of which would be even.
+                let blocks = cut.tiles.div_ceil(132 / c.split) * cut.rows;
+                assert!((blocks * 132) as f64 <= 1.08 * (n * c.split) as f64, "{p:?}: {c:?} {cut:?}");
+                assert!(cut.shared + 2048 <= u64::from(Chip::H200.shared_optin));
+                if m <= 32 {
+                    assert!(2 * (cut.shared + 1024 + choose::BARRIERS) <= 228 * 1024, "{p:?}: {c:?} {cut:?}");
+                }
+            }
+        }
+    }
+    assert!(
+        Matmul
+            .supports("swap_ab", &Shape::parse("m=8,n=64,k=100").unwrap(), &Chip::H200)
+            .unwrap_err()
+            .0
+            .contains("mma")
+    );
+    let far = Shape::parse("m=8,n=64,k=128,cfg=70").unwrap();
+    assert!(Matmul.supports("swap_ab", &far, &Chip::H200).unwrap_err().0.contains("0 to 69"));
 }
 
 #[test]
