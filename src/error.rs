@@ -14,6 +14,8 @@ pub enum Kind {
     NoDevice,
     /// The measurement cannot be trusted. Exit code 4.
     Untrusted,
+    /// Nothing is wrong, but something is still to be done. Exit code 5.
+    Incomplete,
 }
 
 /// An error that a person can act on.
@@ -42,6 +44,9 @@ impl Error {
     pub fn no_device(what: impl Into<String>) -> Self {
         Self::new(Kind::NoDevice, what)
     }
+    pub fn incomplete(what: impl Into<String>) -> Self {
+        Self::new(Kind::Incomplete, what)
+    }
     pub fn untrusted(what: impl Into<String>) -> Self {
         Self::new(Kind::Untrusted, what)
     }
@@ -61,6 +66,7 @@ impl Error {
             Kind::Usage => 2,
             Kind::NoDevice => 3,
             Kind::Untrusted => 4,
+            Kind::Incomplete => 5,
         })
     }
 }

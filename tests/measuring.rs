@@ -61,7 +61,26 @@ fn a_row_has_the_keys_that_scripts_rely_on() {
     if !compiled() {
         return;
     }
-    let output = bench("m=1,n=4096,k=4096,dtype=bf16", &["--note", "n1"], &[]);
+    // A note that is not sealed stops the run before it starts; the sealed one is recorded with it.
+    let notes = tempfile::tempdir().unwrap();
+    let dir = notes.path().to_str().unwrap();
+    let note = |args: &[&str]| {
+        let output = workbench(&[&["note"], args, &["--dir", dir]].concat(), &[]);
+        assert!(output.status.success(), "{args:?}: {}", error(&output));
+    };
+    note(&["new", "n1", "--title", "T", "--hardware", "H200", "--sprint", "1", "--file", "none"]);
+    let shape = "m=1,n=4096,k=4096,dtype=bf16";
+    let refused = bench(shape, &["--note", "n1", "--notes", dir], &[]);
+    assert_eq!(refused.status.code(), Some(1), "{}", error(&refused));
+    assert!(error(&refused).contains("not sealed"), "{}", error(&refused));
+    let file = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).find(|p| p.to_str().unwrap().contains("n1"));
+    let file = file.unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let text = text.replace("> If I change …, then … falls from … to …, so I expect …", "> A fake card takes 100 µs a kernel.");
+    let text = text.replace("- Show every number and where it comes from, bytes and seconds.", "- 2 × 50 µs = 100 µs");
+    std::fs::write(&file, text).unwrap();
+    note(&["predict", "n1", "--value", "100 µs", "--regime", "bandwidth"]);
+    let output = bench(shape, &["--note", "n1", "--notes", dir], &[]);
     assert_eq!(output.status.code(), Some(0), "{}", error(&output));
     let rows = rows(&output);
     assert_eq!((&rows[0]["schema"], &rows[0]["note"]), (&1.into(), &"n1".into()));

@@ -54,6 +54,7 @@ fn recording() -> (Recording, Trace) {
         },
         ceilings: Ceilings::h200(),
         calibration: Calibration::default(),
+        note: None,
         nodes: vec![node("A", "first", 300.0), node("B", HOSTILE, 500.0)],
         modes: vec![ModeRecord {
             mode: "stream".into(),

@@ -45,9 +45,12 @@ pub struct Args {
     /// Print the predictions and stop
     #[arg(long)]
     dry_run: bool,
-    /// Lab note that holds the prediction of this run; recorded with it
+    /// Lab note whose sealed prediction this run measures; nothing starts before it is sealed
     #[arg(long, value_name = "ID")]
     note: Option<String>,
+    /// Folder of the notes
+    #[arg(long, value_name = "DIR", default_value = "lab_notes")]
+    notes: PathBuf,
     /// Relative noise to reach
     #[arg(long, value_name = "FRACTION", default_value_t = 0.005)]
     max_noise: f64,
@@ -70,6 +73,9 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     };
     if !(args.max_noise > 0.0 && args.timeout > 0.0) {
         return Err(Error::usage("--max-noise and --timeout must be above 0"));
+    }
+    if let (Some(id), false) = (&args.note, args.dry_run) {
+        super::note::book::require_sealed(&args.notes, id)?;
     }
     let recorded = args.peers.as_deref().map(peers::read).transpose()?.unwrap_or_default();
     let which = match (args.all_variants, args.variant.is_empty()) {

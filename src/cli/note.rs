@@ -1,11 +1,21 @@
-//! `workbench note`: the lab notebook's check, index and empty pages.
+//! `workbench note`: the lab notebook. Predict (sealed), measure, explain, close; surprises, calibration, check, index.
+
+pub mod book;
+mod explain;
+mod measure;
+mod predict;
+mod statistics;
 
 use super::table::{Sheet, emit};
 use super::{OutputArgs, write_output};
-use crate::error::{Error, Result};
-use crate::notebook::{self, Note, index, template};
+use crate::error::{Error, Kind, Result};
+use crate::launch::{Clocks, Device, driver};
+use crate::notebook::check::{self, Finding, Severity};
+use crate::notebook::{BLANK, document, template};
 use serde_json::{Value, json};
+use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -18,83 +28,151 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Hold every note to the rules; exit code 1 if one fails
+    /// Begin a note
+    New(New),
+    /// Seal a note's predictions: nothing is measured before
+    Predict(predict::Args),
+    /// Put the measured number beside a sealed prediction, from a command or a recorded run
+    Measure(measure::Args),
+    /// Say where the gap is: causes with their sizes and evidence
+    Explain(explain::Explain),
+    /// Write the lesson and hold the note to the rules
+    Close(explain::Close),
+    /// Read the surprise log
+    Surprises,
+    /// Say how good the predictions are: bias, spread, hit rate, by regime and over time
+    Calibration(statistics::Calibration),
+    /// Hold every note to the rules; exit code 1 if something is wrong, 5 if something is only missing
     Check,
     /// Write the index, README.md
     Index,
-    /// Begin a note
-    New {
-        /// Lower-case letters, digits and `_`; the file is DATE_SLUG.md
-        slug: String,
-        /// One line, searchable
-        #[arg(long)]
-        title: String,
-    },
+}
+
+#[derive(Debug, clap::Args)]
+struct New {
+    /// Lower-case letters, digits and `_`; the file is DATE_SLUG.md
+    slug: String,
+    /// One line, searchable
+    #[arg(long)]
+    title: String,
+    /// Card, driver and versions; this machine's GPU where it has one
+    #[arg(long)]
+    hardware: Option<String>,
+    /// Related sprint
+    #[arg(long)]
+    sprint: Option<String>,
+    /// Related file or pull request
+    #[arg(long)]
+    file: Option<String>,
+    /// Ask the three questions first
+    #[arg(long)]
+    ask: bool,
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
-    match args.what {
-        What::Check => check(&args.dir, out),
-        What::Index => write_index(&args.dir),
-        What::New { slug, title } => begin(&args.dir, &slug, &title),
+    let dir = args.dir.as_path();
+    match &args.what {
+        What::New(new) => begin(dir, new),
+        What::Predict(a) => predict::run(a, dir),
+        What::Measure(a) => measure::run(a, dir),
+        What::Explain(a) => explain::explain(a, dir),
+        What::Close(a) => explain::close(a, dir),
+        What::Surprises => statistics::surprises(dir, out),
+        What::Calibration(a) => statistics::calibration(a, dir, out),
+        What::Check => check(dir, out),
+        What::Index => book::write_index(dir),
     }
 }
 
-/// The notes of a folder by name, which begins with the date.
-fn read(dir: &Path) -> Result<Vec<Note>> {
-    let failed = |e: std::io::Error| {
-        Error::usage(format!("cannot read {}: {e}", dir.display())).try_next("--dir FOLDER of the notes")
+/// All findings about a notebook. Paths that notes name are looked for beside the notes and in the folder above.
+fn findings(dir: &Path) -> Result<Vec<Finding>> {
+    let above = dir.canonicalize().ok().and_then(|d| d.parent().map(Path::to_path_buf)).unwrap_or_default();
+    let exists = |path: &str| dir.join(path).exists() || above.join(path).exists();
+    Ok(check::check(&book::notes(dir)?, &book::text(dir, "surprise_log.md"), &book::text(dir, "README.md"), &exists))
+}
+
+/// The error of some findings: wrong if one is, else incomplete.
+fn failed(found: &[&Finding], what: String) -> Error {
+    let kind = match found.iter().map(|f| f.kind).max() {
+        Some(Severity::Wrong) => Kind::Check,
+        _ => Kind::Incomplete,
     };
-    let mut names: Vec<String> = std::fs::read_dir(dir)
-        .map_err(failed)?
-        .filter_map(|e| e.ok()?.file_name().into_string().ok())
-        .filter(|n| n.ends_with(".md") && n.starts_with(|c: char| c.is_ascii_digit()))
-        .collect();
-    names.sort();
-    names
-        .into_iter()
-        .map(|name| {
-            let text = std::fs::read_to_string(dir.join(&name)).map_err(|e| Error::from(e).at(&name))?;
-            Ok(Note::parse(&name, &text))
-        })
-        .collect()
+    Error::new(kind, what)
 }
 
 fn check(dir: &Path, out: &OutputArgs) -> Result<()> {
-    let notes = read(dir)?;
-    let text = |name| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
-    let found = notebook::check(&notes, &text("surprise_log.md"), &text("README.md"));
+    let (notes, found) = (book::notes(dir)?, findings(dir)?);
     let mut sheet = Sheet::new("", &["file", "kind", "what"]);
     for f in &found {
         sheet.row([f.note.clone(), format!("{:?}", f.kind).to_lowercase(), f.what.clone()]);
     }
     let listed: Vec<Value> =
         notes.iter().map(|n| json!({"file": n.file, "title": n.title, "quantities": n.pairs()})).collect();
-    let tail = format!("{} notes, {} errors\n", notes.len(), found.len());
+    let wrong = found.iter().filter(|f| f.kind == Severity::Wrong).count();
+    let missing = found.len() - wrong;
+    let tail = format!("{} notes, {wrong} things wrong, {missing} missing\n", notes.len());
     let sheets = if found.is_empty() { Vec::new() } else { vec![sheet] };
     emit(out, &sheets, &tail, &json!({"schema": 1, "notes": listed, "errors": found}))?;
     if found.is_empty() {
         return Ok(());
     }
-    Err(Error::check(format!("the notebook in {} breaks its rules {} times", dir.display(), found.len())))
+    Err(failed(&found.iter().collect::<Vec<_>>(), format!("the notebook in {}: {wrong} wrong, {missing} missing", dir.display())))
 }
 
-fn write_index(dir: &Path) -> Result<()> {
-    write_output(&dir.join("README.md"), &index::render(&read(dir)?))
-}
-
-fn begin(dir: &Path, slug: &str, title: &str) -> Result<()> {
+fn begin(dir: &Path, new: &New) -> Result<()> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let date = template::date(now);
-    let file = dir.join(template::file_name(slug, &date)?);
-    if title.trim().is_empty() || title.contains('\n') {
+    let file = dir.join(template::file_name(&new.slug, &date)?);
+    if new.title.trim().is_empty() || new.title.contains('\n') {
         return Err(Error::usage("--title must be one line"));
     }
     if file.exists() {
         return Err(Error::usage(format!("{} exists", file.display())).try_next("another SLUG"));
     }
+    let mut text = template::note(new.title.trim(), &date);
+    let hardware = new.hardware.clone().or_else(hardware);
+    for (name, value) in [("Hardware", &hardware), ("Related sprint", &new.sprint), ("Related file/PR", &new.file)] {
+        if let Some(value) = value {
+            text = text.replace(&format!("**{name}:** {BLANK}"), &format!("**{name}:** {}", value.trim()));
+        }
+    }
+    if new.ask {
+        text = asked(text)?;
+    }
     std::fs::create_dir_all(dir)?;
-    write_output(&file, &template::note(title.trim(), &date))?;
+    write_output(&file, &text)?;
     println!("{}", file.display());
-    write_index(dir)
+    book::write_index(dir)
+}
+
+/// This machine's first GPU as a note says it.
+fn hardware() -> Option<String> {
+    let device = Device::open(0).ok()?;
+    let (info, cuda) = (device.info(), driver::version_text(device.driver()));
+    let driver = Clocks::new(info).driver_version().unwrap_or_else(|| "unknown".into());
+    Some(format!("{} ({} SMs, {} MiB L2), driver {driver}, CUDA {cuda}", info.name, info.chip.sms, info.chip.l2_bytes >> 20))
+}
+
+/// The three-line check: a minute for three answers, or one is not ready to run.
+fn asked(mut text: String) -> Result<String> {
+    let questions = [
+        ("What number am I about to measure?", "Hypothesis", "> "),
+        ("What do I expect that number to be, and why (with arithmetic)?", "Arithmetic", "- "),
+        ("If the number surprises me, what will I have learned?", "Follow-up", "- If it surprises: "),
+    ];
+    let start = Instant::now();
+    for (question, section, mark) in questions {
+        eprint!("{question}\n> ");
+        std::io::stderr().flush()?;
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer)?;
+        if answer.trim().is_empty() {
+            return Err(Error::incomplete("without three answers you are not ready to run the experiment"));
+        }
+        text = document::append(&text, section, &format!("{mark}{}", answer.trim())).unwrap_or(text);
+    }
+    if start.elapsed().as_secs() > 60 {
+        eprintln!("note: that took {} s; more than a minute says that the experiment is not clear yet", start.elapsed().as_secs());
+    }
+    Ok(text)
 }

@@ -69,6 +69,12 @@ pub struct Args {
     /// Print the prediction and stop
     #[arg(long)]
     dry_run: bool,
+    /// Lab note whose sealed prediction this run measures; nothing starts before it is sealed
+    #[arg(long, value_name = "ID", conflicts_with = "from")]
+    note: Option<String>,
+    /// Folder of the notes
+    #[arg(long, value_name = "DIR", default_value = "lab_notes")]
+    notes: PathBuf,
     /// Check tokens and logits of a checkpoint made by peers/llama_reference.py
     #[arg(long, value_name = "DIR")]
     expect: Option<PathBuf>,
@@ -99,6 +105,7 @@ impl Args {
             checkpoint: folder.is_dir().then(|| folder.to_path_buf()),
             seed: self.seed,
             gpu: self.gpu,
+            note: self.note.clone(),
             replays: self.replays,
             traced: self.traced,
             choices: self.choices.iter().map(|c| Choice::parse(c)).collect::<Result<_>>()?,
@@ -116,12 +123,15 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         println!("{}", report::step::prediction(&nodes, settings.options.batch()));
         return Ok(());
     }
+    if let Some(id) = &args.note {
+        super::note::book::require_sealed(&args.notes, id)?;
+    }
     let scratch = tempfile_folder();
     let (folder, recorded) = match &args.from {
         Some(folder) => (folder.clone(), true),
         None => match measure_into(&args, args.out.as_deref().unwrap_or(&scratch)) {
             Ok(folder) => (folder, false),
-            Err(e) if e.kind == Kind::NoDevice && args.out.is_none() => (fallback(&args, e)?, true),
+            Err(e) if e.kind == Kind::NoDevice && args.out.is_none() && args.note.is_none() => (fallback(&args, e)?, true),
             Err(e) => return Err(e),
         },
     };

@@ -1,6 +1,6 @@
 //! The notebook's README: one row a note, from the notes alone.
 
-use super::Note;
+use super::{Note, number};
 use std::fmt::Write;
 
 /// Text of `README.md`.
@@ -27,12 +27,6 @@ pub fn render(notes: &[Note]) -> String {
         }
     }
     text
-}
-
-/// At most four significant decimals, and no zeros at the end.
-fn number(v: f64) -> String {
-    let text = format!("{v:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
 #[cfg(test)]

@@ -1,9 +1,14 @@
 //! The lab notebook: one Markdown file an experiment, its prediction written before its measurement. Pure: text in,
 //! findings out, so that everything here can be told from the files alone.
 
+pub mod arithmetic;
 pub mod check;
+pub mod document;
 pub mod index;
 pub mod quantity;
+pub mod score;
+pub mod seal;
+pub mod surprises;
 pub mod template;
 
 pub use check::{Finding, Severity, check};
@@ -14,6 +19,30 @@ use serde::Serialize;
 pub const SECTIONS: [&str; 6] = ["Hypothesis", "Arithmetic", "Measurement", "Gap explanation", "Lesson", "Follow-up"];
 /// The fields below the title.
 pub const FIELDS: [&str; 4] = ["Date", "Hardware", "Related sprint", "Related file/PR"];
+
+/// Relative miss beyond which the surprise log needs an entry.
+pub const SURPRISE: f64 = 0.30;
+
+/// Whether a relative miss is a surprise; exactly 30 % is not, whatever binary fractions say.
+pub fn is_surprise(miss: f64) -> bool {
+    miss.abs() > SURPRISE + 1e-9
+}
+
+/// What a section says that waits for its run.
+pub const WAITING: &str = "Not yet run.";
+/// What stands for a thing that is still to be written.
+pub use template::BLANK;
+
+/// A heading without its number.
+pub(crate) fn heading(text: &str) -> &str {
+    text.trim().trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim()
+}
+
+/// At most four decimals, and no zeros at the end.
+pub fn number(v: f64) -> String {
+    let text = format!("{v:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
 
 /// A note as read from its file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -33,8 +62,7 @@ impl Note {
         let mut note = Self { file: file.into(), ..Self::default() };
         for line in text.lines() {
             if let Some(heading) = line.strip_prefix("## ") {
-                let heading = heading.trim().trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim();
-                note.sections.push((heading.into(), String::new()));
+                note.sections.push((self::heading(heading).into(), String::new()));
             } else if let Some((_, body)) = note.sections.last_mut() {
                 body.push_str(line);
                 body.push('\n');
@@ -62,10 +90,31 @@ impl Note {
         (of("Arithmetic", "Predicted"), of("Measurement", "Measured"))
     }
 
-    /// Each prediction with its measurement, where there is one in the same unit.
+    /// What bounds its numbers, by the optional field `Regime`.
+    pub fn regime(&self) -> String {
+        self.field("Regime").filter(|r| !r.is_empty()).unwrap_or("unstated").into()
+    }
+
+    /// When a quantity was measured, UTC in RFC 3339, where its line says it.
+    pub fn measured_at(&self, name: &str) -> Option<String> {
+        let of_name = |l: &&str| quantity::bold(l, "Measured").iter().any(|q| q.name == name);
+        let line = self.section("Measurement")?.lines().find(of_name)?;
+        let words = line.split([' ', ';', '(', ')', ',']);
+        words.filter(|w| w.parse::<jiff::Timestamp>().is_ok()).map(String::from).next()
+    }
+
+    /// Each prediction with its measurement, where there is one in the same unit. The first seal of a quantity is its
+    /// prediction, whatever else the note says.
     pub fn pairs(&self) -> Vec<Pair> {
         let (predicted, measured) = self.quantities();
-        predicted
+        let (seals, _) = seal::of(self);
+        let mut first: Vec<Quantity> = Vec::new();
+        for q in seals.iter().map(|s| s.seal.quantity()).chain(predicted) {
+            if !first.iter().any(|f| f.name == q.name) {
+                first.push(q);
+            }
+        }
+        first
             .into_iter()
             .map(|p| {
                 let m = measured.iter().find(|m| m.name == p.name).and_then(|m| m.in_unit(&p.unit));

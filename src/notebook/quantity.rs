@@ -38,8 +38,10 @@ const UNITS: &[(&str, &str, f64)] = &[
     ("TB/s", "B/s", 1e12),
     ("GFLOP/s", "FLOP/s", 1e9),
     ("TFLOP/s", "FLOP/s", 1e12),
+    ("kB", "B", 1e3),
     ("MB", "B", 1e6),
     ("GB", "B", 1e9),
+    ("KiB", "B", 1024.0),
     ("MiB", "B", 1_048_576.0),
     ("GiB", "B", 1_073_741_824.0),
 ];
@@ -56,21 +58,27 @@ impl Quantity {
     }
 }
 
+/// Reads `3.75 ms`, `~1,200 GB/s`, `1.5x`: a value and its unit.
+pub fn value(text: &str) -> Option<(f64, String)> {
+    let text = text.trim().trim_start_matches(['~', '≈', '+']).trim();
+    let end = text.find(|c: char| !(c.is_ascii_digit() || ".,-−".contains(c))).unwrap_or(text.len());
+    let number = text[..end].replace(',', "").replace('−', "-").parse().ok()?;
+    let unit = text[end..].split_whitespace().next().unwrap_or_default().replace('μ', "µ");
+    let unit = match unit.as_str() {
+        "us" => "µs".into(),
+        "x" => "×".into(),
+        _ => unit,
+    };
+    Some((number, unit))
+}
+
 /// The quantities in bold whose text begins with `word`. Bold text without a number is left out.
 pub fn bold(text: &str, word: &str) -> Vec<Quantity> {
     text.lines()
         .flat_map(|line| line.split("**").skip(1).step_by(2))
         .filter_map(|span| {
             let (name, value) = span.strip_prefix(word)?.rsplit_once(':')?;
-            let value = value.trim().trim_start_matches(['~', '≈', '+']).trim();
-            let end = value.find(|c: char| !(c.is_ascii_digit() || ".,-−".contains(c))).unwrap_or(value.len());
-            let number = value[..end].replace(',', "").replace('−', "-").parse().ok()?;
-            let unit = value[end..].split_whitespace().next().unwrap_or_default().replace('μ', "µ");
-            let unit = match unit.as_str() {
-                "us" => "µs".into(),
-                "x" => "×".into(),
-                _ => unit,
-            };
+            let (number, unit) = self::value(value)?;
             Some(Quantity { name: name.trim_matches([' ', ',']).to_lowercase(), value: number, unit })
         })
         .collect()

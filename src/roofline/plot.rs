@@ -28,9 +28,10 @@ pub struct Point {
 }
 
 const SIZE: (u32, u32) = (1_200, 760);
-const FONT: &str = "sans-serif";
+/// The family of every label.
+pub const FONT: &str = "sans-serif";
 /// Told apart by people with any colour vision (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
+pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -40,7 +41,8 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(90, 90, 90),
 ];
 
-fn fonts() -> Result<()> {
+/// Registers the built-in font, once.
+pub fn fonts() -> Result<()> {
     static ONCE: Once = Once::new();
     let mut broken = false;
     // Open Sans, cut down to the Latin letters and signs that figures use; its licence lies beside it.

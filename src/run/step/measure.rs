@@ -29,6 +29,8 @@ pub struct Settings {
     /// Untraced replays, before and after.
     pub replays: usize,
     pub traced: usize,
+    /// Lab note whose prediction the run measures.
+    pub note: Option<String>,
     /// Variants that replace the heuristics' choice, by class.
     pub choices: Vec<Choice>,
 }
@@ -149,6 +151,7 @@ pub fn measure(
         environment,
         ceilings,
         calibration,
+        note: settings.note.clone(),
         nodes,
         modes,
         weight_bytes,

@@ -93,6 +93,9 @@ pub struct Recording {
     pub environment: Environment,
     pub ceilings: Ceilings,
     pub calibration: Calibration,
+    /// Lab note whose sealed prediction the run measures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     pub nodes: Vec<NodeRecord>,
     pub modes: Vec<ModeRecord>,
     pub weight_bytes: u64,
