@@ -5,7 +5,6 @@
 //! them (`12.87 / 700 = 18.4 ms`): then the digits must agree, up to a power of 1000.
 
 use std::iter::Peekable;
-use std::vec::IntoIter;
 
 /// Relative difference that rounded inputs explain.
 const ROUNDING: f64 = 0.01;
@@ -261,14 +260,14 @@ fn without_remarks(text: &str) -> String {
 }
 
 fn whole(tokens: &[Token]) -> Option<Value> {
-    let mut it = tokens.to_vec().into_iter().peekable();
+    let mut it = tokens.iter().cloned().peekable();
     let value = sum(&mut it)?;
     it.next().is_none().then_some(value)
 }
 
 /// The first number of a side, with its unit.
 fn first(tokens: &[Token]) -> Option<Value> {
-    let mut it = tokens.to_vec().into_iter().peekable();
+    let mut it = tokens.iter().cloned().peekable();
     atom(&mut it)
 }
 
@@ -277,9 +276,9 @@ fn longest_prefix(tokens: &[Token]) -> Option<Value> {
     (1..=tokens.len()).rev().find_map(|n| whole(&tokens[..n]))
 }
 
-type Tokens = Peekable<IntoIter<Token>>;
+type Tokens<'a> = Peekable<std::iter::Cloned<std::slice::Iter<'a, Token>>>;
 
-fn sum(it: &mut Tokens) -> Option<Value> {
+fn sum(it: &mut Tokens<'_>) -> Option<Value> {
     let mut a = product(it)?;
     while let Some(Token::Op(op @ ('+' | '-'))) = it.peek().cloned() {
         it.next();
@@ -317,7 +316,7 @@ fn joined(a: Value, b: Value) -> Value {
     }
 }
 
-fn product(it: &mut Tokens) -> Option<Value> {
+fn product(it: &mut Tokens<'_>) -> Option<Value> {
     let mut a = power(it)?;
     while let Some(Token::Op(op @ ('*' | '/'))) = it.peek().cloned() {
         it.next();
@@ -331,7 +330,7 @@ fn product(it: &mut Tokens) -> Option<Value> {
     Some(a)
 }
 
-fn power(it: &mut Tokens) -> Option<Value> {
+fn power(it: &mut Tokens<'_>) -> Option<Value> {
     let a = atom(it)?;
     let exponent = match it.peek() {
         Some(Token::Op('²')) => 2.0,
@@ -349,7 +348,7 @@ fn power(it: &mut Tokens) -> Option<Value> {
     (a.dim == NONE).then(|| Value { v: a.v.powf(exponent), ..joined(a, a) })
 }
 
-fn atom(it: &mut Tokens) -> Option<Value> {
+fn atom(it: &mut Tokens<'_>) -> Option<Value> {
     match it.next()? {
         Token::Op('(') => {
             let v = sum(it)?;
@@ -381,7 +380,7 @@ fn atom(it: &mut Tokens) -> Option<Value> {
 }
 
 /// Takes the unit and the noun after a number.
-fn with_words(mut v: Value, it: &mut Tokens) -> Value {
+fn with_words(mut v: Value, it: &mut Tokens<'_>) -> Value {
     while let Some(Token::Word(w)) = it.peek() {
         match unit(w) {
             Some((factor, dim)) if v.dim == NONE => {
