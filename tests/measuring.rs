@@ -76,7 +76,8 @@ fn a_row_has_the_keys_that_scripts_rely_on() {
     let file = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).find(|p| p.to_str().unwrap().contains("n1"));
     let file = file.unwrap();
     let text = std::fs::read_to_string(&file).unwrap();
-    let text = text.replace("> If I change …, then … falls from … to …, so I expect …", "> A fake card takes 100 µs a kernel.");
+    let text = text
+        .replace("> If I change …, then … falls from … to …, so I expect …", "> A fake card takes 100 µs a kernel.");
     let text = text.replace("- Show every number and where it comes from, bytes and seconds.", "- 2 × 50 µs = 100 µs");
     std::fs::write(&file, text).unwrap();
     note(&["predict", "n1", "--value", "100 µs", "--regime", "bandwidth"]);

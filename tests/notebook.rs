@@ -31,7 +31,12 @@ impl Book {
         names.into_iter().find(|n| n.starts_with("20")).unwrap()
     }
     fn run(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_workbench")).arg("note").args(args).current_dir(self.0.path()).output().unwrap()
+        Command::new(env!("CARGO_BIN_EXE_workbench"))
+            .arg("note")
+            .args(args)
+            .current_dir(self.0.path())
+            .output()
+            .unwrap()
     }
     /// Runs and returns the exit code with all that was said.
     fn code(&self, args: &[&str]) -> (i32, String) {
@@ -177,7 +182,11 @@ fn a_whole_experiment() {
     book.ok(&["explain", "a", "--cause", "waits | 4 ms | the log"]);
     let (code, _) = book.code(&["close", "a", "--lesson", "Waits count.", "--follow-up", "Which?"]);
     assert_eq!(code, 5, "the surprise has no cause yet");
-    std::fs::write(book.path("surprise_log.md"), log.replace("cause: …", "cause: waits").replace("Fix: …", "Fix: count")).unwrap();
+    std::fs::write(
+        book.path("surprise_log.md"),
+        log.replace("cause: …", "cause: waits").replace("Fix: …", "Fix: count"),
+    )
+    .unwrap();
     book.ok(&["close", "a"]);
     book.ok(&["check"]);
     let plot = book.path("c.svg");
@@ -200,7 +209,9 @@ fn recorded_runs_are_taken_only_when_they_came_later() {
     assert!(code == 1 && said.contains("older than the prediction"), "{said}");
     let run = book.path("run.jsonl");
     let row = |variant: &str| {
-        format!(r#"{{"op":"matmul","variant":"{variant}","shape":"m=1","ns":11000000,"ns_p10":10900000,"ns_p90":11100000,"n":50,"bytes":0,"flops":0,"floor_ns":9000000}}"#)
+        format!(
+            r#"{{"op":"matmul","variant":"{variant}","shape":"m=1","ns":11000000,"ns_p10":10900000,"ns_p90":11100000,"n":50,"bytes":0,"flops":0,"floor_ns":9000000}}"#
+        )
     };
     let head = r#"{"schema":1,"environment":{"started":"2999-01-01T00:00:00Z","commit":"0123456789abcdef"}}"#;
     std::fs::write(&run, format!("{head}\n{}\n{}\n", row("gemv"), row("naive"))).unwrap();
@@ -209,14 +220,18 @@ fn recorded_runs_are_taken_only_when_they_came_later() {
     assert!(code == 2 && said.contains("2 rows match"), "{said}");
     book.ok(&["measure", "a", "--run", path, "--row", "gemv"]);
     let text = book.text(&file);
-    assert!(text.contains("**Measured: 11 ms** (median of 50, 10 % 10.9, 90 % 11.1; at 2999-01-01T00:00:00Z"), "{text}");
+    assert!(
+        text.contains("**Measured: 11 ms** (median of 50, 10 % 10.9, 90 % 11.1; at 2999-01-01T00:00:00Z"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_run_with_an_unsealed_note_does_not_start() {
     let (book, _) = Book::begun();
     for command in [&["step", "--note", "a"][..], &["bench", "softmax", "--note", "a"], &["step", "--note", "b"]] {
-        let out = Command::new(env!("CARGO_BIN_EXE_workbench")).args(command).current_dir(book.0.path()).output().unwrap();
+        let out =
+            Command::new(env!("CARGO_BIN_EXE_workbench")).args(command).current_dir(book.0.path()).output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         let (code, why) = if command.contains(&"b") { (2, "has no note `b`") } else { (1, "not sealed") };
         assert!(out.status.code() == Some(code) && said.contains(why), "{command:?}: {said}");

@@ -132,7 +132,11 @@ fn judge(left: &str, right: &str, outcome: &mut Outcome) {
     let why = if l.dim != r.dim && !l.plain && !r.plain {
         "the sides have different units".to_string()
     } else {
-        let shown = if r.dim == l.dim || r.v == 0.0 { l.v } else { l.v / 1e3f64.powi(((l.v / r.v).abs().log10() / 3.0).round() as i32) };
+        let shown = if r.dim == l.dim || r.v == 0.0 {
+            l.v
+        } else {
+            l.v / 1e3f64.powi(((l.v / r.v).abs().log10() / 3.0).round() as i32)
+        };
         let scale = unit_scale(&tokens);
         format!("the left side is {:.4}", shown / scale)
     };
@@ -239,7 +243,8 @@ fn left_value(text: &str) -> Option<Value> {
         _ => text,
     };
     let tokens = tokens(&without_remarks(text))?;
-    let starts = std::iter::once(0).chain(tokens.iter().enumerate().filter(|(_, t)| **t == Token::Mark).map(|(i, _)| i + 1));
+    let starts =
+        std::iter::once(0).chain(tokens.iter().enumerate().filter(|(_, t)| **t == Token::Mark).map(|(i, _)| i + 1));
     starts.into_iter().find_map(|i| whole(&tokens[i..]))
 }
 

@@ -76,7 +76,8 @@ fn paths(text: &str) -> Vec<String> {
     let links = text.split("](").skip(1).filter_map(|t| t.split_once(')')).map(|(t, _)| t.to_string());
     let quoted = text.lines().flat_map(|l| l.split('`').skip(1).step_by(2).map(String::from).collect::<Vec<_>>());
     let plain = |p: &String| {
-        let clean = !p.contains("://") && !p.starts_with(['-', '#', '/']) && !p.contains([' ', '<', '|', '{', '$', '=']);
+        let clean =
+            !p.contains("://") && !p.starts_with(['-', '#', '/']) && !p.contains([' ', '<', '|', '{', '$', '=']);
         clean && (p.contains('/') || p.ends_with(".md"))
     };
     links.chain(quoted).filter(plain).map(|p| p.split('#').next().unwrap_or_default().to_string()).collect()
@@ -152,7 +153,8 @@ fn of_note(note: &Note, log: &str, exists: &dyn Fn(&str) -> bool) -> Vec<Finding
             (Some(miss), _) if super::is_surprise(miss) => {
                 if !surprises::entries(log).iter().any(|e| e.is_of(&note.file)) {
                     let percent = 100.0 * miss;
-                    let what = format!("missed{name} by {percent:+.0} %, and surprise_log.md has no entry with {}", note.file);
+                    let what =
+                        format!("missed{name} by {percent:+.0} %, and surprise_log.md has no entry with {}", note.file);
                     add(Wrong, what);
                 }
             }
@@ -194,14 +196,23 @@ fn seals(note: &Note, predicted: &[Quantity], add: &mut dyn FnMut(Severity, Stri
             add(Wrong, format!("**Predicted{name}** is not the sealed {} {}", s.seal.value, s.seal.unit));
         }
         if !arrives(note.section("Arithmetic").unwrap_or_default(), &s.seal) {
-            add(Incomplete, format!("no number of the arithmetic arrives at the sealed{name} {} {}", s.seal.value, s.seal.unit));
+            add(
+                Incomplete,
+                format!("no number of the arithmetic arrives at the sealed{name} {} {}", s.seal.value, s.seal.unit),
+            );
         }
         let (_, measured) = note.quantities();
         let measured = measured.iter().find(|m| m.name == s.seal.name).and_then(|m| m.in_unit(&s.seal.unit));
         if let (Some(m), Some(floor)) = (measured, s.seal.floor)
             && s.seal.better.beats(m, floor)
         {
-            add(Wrong, format!("measured{name} {m} {} is better than the floor {floor}: an invalid measurement or another configuration", s.seal.unit));
+            add(
+                Wrong,
+                format!(
+                    "measured{name} {m} {} is better than the floor {floor}: an invalid measurement or another configuration",
+                    s.seal.unit
+                ),
+            );
         }
     }
 }
@@ -263,8 +274,11 @@ mod tests {
     #[test]
     fn false_arithmetic_dead_links_and_doubled_names_are_wrong() {
         assert!(findings(&EXAMPLE.replace("= 12.3 ms", "= 14.3 ms"), "")[0].contains("left side is 12.257"));
-        assert!(findings(&EXAMPLE.replace("Predicted speedup: 1.50x", "Predicted: 1.5 ms"), "")[0].contains("two numbers"));
-        let notes = [Note::parse("2026-08-08_softmax.md", &EXAMPLE.replace("Occupancy.", "See `bench/logs/a.log`, `M/N`."))];
+        assert!(
+            findings(&EXAMPLE.replace("Predicted speedup: 1.50x", "Predicted: 1.5 ms"), "")[0].contains("two numbers")
+        );
+        let notes =
+            [Note::parse("2026-08-08_softmax.md", &EXAMPLE.replace("Occupancy.", "See `bench/logs/a.log`, `M/N`."))];
         let found = check(&notes, "", &index::render(&notes), &|p| p == "bench");
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].kind, found[0].what.as_str()), (Severity::Wrong, "`bench/logs/a.log` does not exist"));

@@ -181,7 +181,8 @@ pub fn trend(scores: &[Score]) -> Trend {
         slopes.extend(size[i + 1..].iter().enumerate().map(|(d, b)| (b - a) / (d + 1) as f64));
     }
     let half = size.len().div_ceil(2);
-    let pairs: Vec<f64> = size[half..].iter().zip(&size).map(|(late, early)| late - early).filter(|d| *d != 0.0).collect();
+    let pairs: Vec<f64> =
+        size[half..].iter().zip(&size).map(|(late, early)| late - early).filter(|d| *d != 0.0).collect();
     let fewer = pairs.iter().filter(|d| **d < 0.0).count().min(pairs.iter().filter(|d| **d > 0.0).count());
     Trend {
         rolling: size.windows(WINDOW).map(stats::median).collect(),

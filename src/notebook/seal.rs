@@ -126,8 +126,7 @@ impl Seal {
     /// First half of SHA-256 over file name, hypothesis, the arithmetic above the line, and the line.
     pub fn digest(&self, file: &str, hypothesis: &str, above: &str) -> String {
         let lines = |t: &str| t.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim().to_string();
-        let text =
-            format!("{file}\n{}\n{}\n{}", lines(hypothesis), lines(&document::written(above)), self.open_line());
+        let text = format!("{file}\n{}\n{}\n{}", lines(hypothesis), lines(&document::written(above)), self.open_line());
         Sha256::digest(text.as_bytes())[..8].iter().map(|b| format!("{b:02x}")).collect()
     }
 }
@@ -184,8 +183,7 @@ mod tests {
             commit: "abc1234".into(),
             hash: String::new(),
         };
-        seal.hash =
-            seal.digest("a.md", note.section("Hypothesis").unwrap(), note.section("Arithmetic").unwrap());
+        seal.hash = seal.digest("a.md", note.section("Hypothesis").unwrap(), note.section("Arithmetic").unwrap());
         document::append(text, "Arithmetic", &seal.line()).unwrap()
     }
 

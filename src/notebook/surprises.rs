@@ -1,7 +1,7 @@
 //! The surprise log: one entry for each prediction that missed by more than 30 %, each with the fix to the mental model.
 
-use super::quantity::Pair;
 use super::BLANK;
+use super::quantity::Pair;
 use serde::Serialize;
 
 /// One entry of `surprise_log.md`.
@@ -87,7 +87,8 @@ mod tests {
         assert!(all[0].heading.contains("+37 %") && all[0].is_of("a.md"));
         assert_eq!(all[0].missing().len(), 2);
         assert_eq!(draft(&log, "a.md", "2026-11-30", "Attention", &pair), None);
-        let done = log.replacen("cause: …", "cause: latency\n  and its chain", 1).replacen("Fix: …", "Fix: count links", 1);
+        let done =
+            log.replacen("cause: …", "cause: latency\n  and its chain", 1).replacen("Fix: …", "Fix: count links", 1);
         let entry = &entries(&done)[0];
         assert_eq!((entry.cause.as_str(), entry.missing().len()), ("latency and its chain", 0));
     }

@@ -138,8 +138,7 @@ mod tests {
             interval: Some((9.0, 12.0)),
             inside: Some(false),
         };
-        let scores: Vec<Score> =
-            (0..12).map(|i| Score { measured: 9.0 + f64::from(i), ..score.clone() }).collect();
+        let scores: Vec<Score> = (0..12).map(|i| Score { measured: 9.0 + f64::from(i), ..score.clone() }).collect();
         let folder = tempfile::tempdir().unwrap();
         let (svg, png) = (folder.path().join("c.svg"), folder.path().join("c.png"));
         draw(&svg, &scores).unwrap();
