@@ -33,7 +33,7 @@ fn verify(name: &str) {
     let Some(mut executor) = emulator() else { return };
     let op = *OPS.iter().find(|o| o.name() == name).expect("a registered op");
     let seed = std::env::var("WORKBENCH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(2026);
-    let (list, too_large) = shapes(op, 12, seed, Limits::EMULATOR);
+    let (list, too_large) = shapes(op, true, 12, seed, Limits::EMULATOR);
     let mut failures = Vec::new();
     for variant in op.variants().iter().filter(|v| v.emulated) {
         if let Err(e) = executor.can_run(name, variant) {

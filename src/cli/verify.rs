@@ -19,6 +19,9 @@ pub struct Args {
     /// Random shapes for each variant, besides its edge shapes
     #[arg(long, default_value_t = 20, value_name = "N")]
     shapes: u64,
+    /// Random shapes only: for long runs after the edges have been seen
+    #[arg(long, conflicts_with = "large")]
+    no_edges: bool,
     /// Seed of shapes and contents; without it one is drawn and printed
     #[arg(long)]
     seed: Option<u64>,
@@ -49,7 +52,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     for (op, variant) in selected {
         let (list, too_large) = match args.large {
             true => (op.large_shapes(), 0),
-            false => shapes(op, args.shapes, seed, limits),
+            false => shapes(op, !args.no_edges, args.shapes, seed, limits),
         };
         summaries.push(sweep(executor.as_mut(), op, variant, (&list, too_large), seed, |case| tell(op, variant, case))?);
     }

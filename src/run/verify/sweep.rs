@@ -63,9 +63,9 @@ impl Summary {
     }
 }
 
-/// The edge shapes and `random` random ones within the limits, from a seed.
-pub fn shapes(op: &dyn Op, random: u64, seed: u64, limits: Limits) -> (Vec<Shape>, usize) {
-    let edges = op.edge_shapes();
+/// The edge shapes, if wanted, and `random` random ones within the limits, from a seed; and how many edges are too large.
+pub fn shapes(op: &dyn Op, edges: bool, random: u64, seed: u64, limits: Limits) -> (Vec<Shape>, usize) {
+    let edges = if edges { op.edge_shapes() } else { Vec::new() };
     let all = edges.len();
     let mut shapes: Vec<Shape> = edges.into_iter().filter(|s| limits.admit(op, s)).collect();
     let too_large = all - shapes.len();
