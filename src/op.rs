@@ -619,6 +619,28 @@ pub trait Op: Sync {
     }
 }
 
+/// The known name that is nearest to one that is not, where one is near enough to be meant.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |t: &str| t.to_lowercase().chars().filter(|c| c.is_alphanumeric()).collect::<Vec<char>>();
+    let wanted = plain(name);
+    let near = known.into_iter().map(|k| (distance(&wanted, &plain(k)), k)).min_by_key(|(d, _)| *d)?;
+    (near.0 <= (wanted.len() / 3).max(1)).then_some(near.1)
+}
+
+/// Single-letter edits from one word to another (Levenshtein).
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let next = (diagonal + usize::from(x != y)).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], next);
+        }
+    }
+    row[b.len()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -649,5 +671,13 @@ mod tests {
     fn rng_is_the_counter_hash() {
         let mut r = Rng(7);
         assert_eq!(r.next_u64(), mix(7));
+    }
+
+    #[test]
+    fn the_nearest_name_is_found_and_far_ones_are_not() {
+        let known = ["h100", "h200", "rtx4090"];
+        assert_eq!(nearest("H-200", known), Some("h200"));
+        assert_eq!(nearest("rtx4900", known), Some("rtx4090"));
+        assert_eq!(nearest("abacus", known), None);
     }
 }

@@ -107,28 +107,6 @@ pub fn write_output(file: &std::path::Path, text: &str) -> Result<()> {
         .map_err(|e| Error::usage(format!("cannot write {}: {e}", file.display())))
 }
 
-/// The known name that is nearest to one that is not, where one is near enough to be meant.
-pub fn nearest(name: &str, known: impl IntoIterator<Item = String>) -> Option<String> {
-    let plain = |t: &str| t.to_lowercase().chars().filter(|c| c.is_alphanumeric()).collect::<Vec<char>>();
-    let wanted = plain(name);
-    let near = known.into_iter().map(|k| (distance(&wanted, &plain(&k)), k)).min_by_key(|(d, _)| *d)?;
-    (near.0 <= (wanted.len() / 3).max(2)).then_some(near.1)
-}
-
-/// Single-letter edits from one word to another (Levenshtein).
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let next = (diagonal + usize::from(x != y)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], next);
-        }
-    }
-    row[b.len()]
-}
-
 /// Predict the number, measure the number, explain the gap.
 #[derive(Debug, Parser)]
 #[command(name = "workbench", version, about, arg_required_else_help = true, max_term_width = 100)]
@@ -155,19 +133,5 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             eprintln!("workbench: {e}");
             e.exit_code()
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_nearest_name_is_found_and_far_ones_are_not() {
-        let known = || ["h100", "h200", "rtx4090"].map(String::from);
-        assert_eq!(nearest("H-200", known()), Some("h200".into()));
-        assert_eq!(nearest("rtx4900", known()), Some("rtx4090".into()));
-        assert_eq!(nearest("abacus", known()), None);
-        assert_eq!(distance(&['a', 'b'], &['b']), 1);
     }
 }

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::kernels;
 use crate::launch::{Device, Environment};
 use crate::op::Shape;
-use crate::roofline::machine::{DATASHEETS, datasheet};
+use crate::roofline::machine::{self, datasheet};
 use crate::roofline::plot::{self, Point};
 use crate::roofline::{Ceilings, store};
 use crate::run::ceilings::{self, Trial};
@@ -83,10 +83,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
 }
 
 fn cited(name: &str) -> Result<Content> {
-    let sheet = datasheet(name).ok_or_else(|| {
-        let keys: Vec<_> = DATASHEETS.iter().map(|d| d.key).collect();
-        Error::usage(format!("there is no datasheet of `{name}` here; there are {}", keys.join(", ")))
-    })?;
+    let sheet = machine::find(name)?;
     Ok(Content {
         ceilings: sheet.ceilings(),
         points: Vec::new(),

@@ -4,8 +4,10 @@ use super::OutputArgs;
 use super::table::{Sheet, emit, grouped};
 use crate::error::{Error, Result};
 use crate::op::Shape;
+use crate::plan::dims::Dims;
 use crate::plan::model::Model;
-use crate::plan::size::{Question, Stored, memory};
+use crate::plan::size::{Question, Stored};
+use crate::roofline::machine;
 use crate::units::Bytes;
 use serde_json::json;
 
@@ -27,7 +29,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     batch: u64,
     /// Projection weights; embedding, norms and output head stay 16 bit
-    #[arg(long, default_value = "bf16", value_parser = ["bf16", "w4a16", "fp8"])]
+    #[arg(long, default_value = "bf16", value_parser = ["bf16", "w4a16", "fp8", "mxfp4"])]
     weights: String,
     /// Weights that share a scale (w4a16)
     #[arg(long, default_value_t = 128)]
@@ -56,13 +58,23 @@ fn gib(text: &str, value: f64) -> Result<u64> {
     }
 }
 
+/// The smallest card of the table that the batch fits on, where this one is too small.
+fn larger(question: &Question) -> Option<String> {
+    let mut cards: Vec<_> = machine::DATASHEETS.iter().map(|d| (machine::memory(d).0, &d.key)).collect();
+    cards.sort();
+    let fits = |memory| Question { memory, ..question.clone() }.answer().is_ok_and(|s| s.fits);
+    cards.into_iter().find(|(m, _)| *m > question.memory && fits(*m)).map(|(_, key)| format!("--gpu {key}"))
+}
+
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let (bytes, from) = match args.memory {
         Some(g) => (gib("--memory", g)?, "given".to_string()),
-        None => memory(&args.gpu).map(|m| (m.bytes, format!("{}: {}", m.provenance, m.source)))?,
+        None => {
+            let (bytes, provenance, source) = machine::memory(&machine::find(&args.gpu)?);
+            (bytes, format!("{provenance}: {source}"))
+        }
     };
-    let model = Model::find(&args.model)?;
-    let window = model.sliding_window;
+    let model = Dims::find(&args.model)?;
     let question = Question {
         model,
         memory: bytes,
@@ -71,6 +83,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         stored: match args.weights.as_str() {
             "fp8" => Stored::Fp8,
             "w4a16" => Stored::W4a16 { group: args.group },
+            "mxfp4" => Stored::Mxfp4,
             _ => Stored::Bf16,
         },
         kv_element: if args.kv == "fp8" { 1 } else { 2 },
@@ -80,7 +93,10 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         batch: args.batch,
     };
     let size = question.answer()?;
-    let remedies = question.remedies()?;
+    let mut remedies = question.remedies()?;
+    if !size.fits {
+        remedies.extend(larger(&question));
+    }
 
     let of = if args.tp > 1 { format!(", on each of {} cards", args.tp) } else { String::new() };
     let card = if args.memory.is_some() { "the given memory" } else { args.gpu.as_str() };
@@ -97,16 +113,19 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let assumed = if args.overhead == 1.55 { "assumed: 1.2 runtime and graphs, 0.35 activations" } else { "given" };
     row("overhead", question.overhead as i64, assumed.into());
     row("pool", size.pool_bytes, "derived: usable − weights − overhead".into());
-    row("KV of a token", size.kv_bytes_per_token as i64, "derived: 2 × layers × KV heads × head size × bytes".into());
+    let cell = match question.model.mla {
+        Some(_) => "derived: layers × (latent + rotated part) × bytes, copied to every card",
+        None => "derived: 2 × layers × KV heads × head size × bytes",
+    };
+    row("KV of a token", size.kv_bytes_per_token as i64, cell.into());
 
-    let used = question.ctx.next_multiple_of(question.page);
     let mut tail = format!(
         "{} tokens in pages of {}; {} sequences of {} tokens ({} each in whole pages)\n",
         grouped(size.tokens),
         question.page,
         grouped(size.sequences),
         grouped(question.ctx),
-        Bytes(used * size.kv_bytes_per_token),
+        Bytes(size.sequence_bytes),
     );
     tail += &match (size.fits, remedies.is_empty()) {
         (true, _) => format!("batch {} fits\n", question.batch),
@@ -117,15 +136,18 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         ),
         (false, true) => format!("batch {} does not fit, and no single change makes it fit\n", question.batch),
     };
-    if let Some(w) = window {
-        tail += &format!("the model's sliding window of {w} is not used: every layer keeps the whole context\n");
+    if let Some(w) = question.model.window {
+        tail += &format!("{} of {} layers keep the last {} tokens only\n", w.layers, question.model.layers, w.tokens);
+    }
+    if let Err(e) = Model::find(&args.model) {
+        tail += &format!("`step` cannot run it yet: {}\n", e.what);
     }
     let json = json!({
         "schema": 1, "model": question.model.name, "gpu": card, "memory_bytes": bytes, "memory_source": from,
         "params": size.params, "weight_bytes": size.weight_bytes, "kv_bytes_per_token": size.kv_bytes_per_token,
         "overhead_bytes": question.overhead, "pool_bytes": size.pool_bytes, "tokens": size.tokens,
         "sequences": size.sequences, "ctx": question.ctx, "batch": question.batch, "tp": question.tp,
-        "fits": size.fits, "remedies": remedies,
+        "sequence_bytes": size.sequence_bytes, "fits": size.fits, "remedies": remedies,
     });
     emit(out, &[sheet], &tail, &json)
 }

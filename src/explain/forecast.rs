@@ -1,11 +1,11 @@
 //! A prediction before any run: floor, calibrated estimate with its interval, and the terms that make it up.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::explain::occupancy;
 use crate::op::{Chip, Cost, Op, Shape, Traffic};
 use crate::plan::Plan;
 use crate::roofline::ceilings::Bound;
-use crate::roofline::machine::{DATASHEETS, datasheet};
+use crate::roofline::machine;
 use crate::roofline::{Calibration, Ceilings};
 use crate::run::step::recording;
 use crate::units::Provenance;
@@ -40,10 +40,7 @@ pub struct Forecast {
 /// The chip and the rates to predict with, for a card by its key: the recorded ones for the H200, else its datasheet's
 /// scaled by the shares that the H200 reaches.
 pub fn card(key: &str) -> Result<(Chip, Ceilings)> {
-    let sheet = datasheet(key).ok_or_else(|| {
-        let keys: Vec<_> = DATASHEETS.iter().map(|d| d.key).collect();
-        Error::usage(format!("there is no datasheet of `{key}` here; there are {}", keys.join(", ")))
-    })?;
+    let sheet = machine::find(key)?;
     if sheet.key == "h200" {
         return Ok((Chip::H200, Ceilings::h200()));
     }

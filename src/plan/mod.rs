@@ -1,6 +1,7 @@
 //! The plan: an ordered list of nodes, each an op with a concrete shape. Predicted, run and explained from this one value.
 
 pub mod decode;
+pub mod dims;
 pub mod model;
 pub mod size;
 

@@ -4,7 +4,7 @@
 
 use crate::error::{Error, Result};
 use serde_json::Value;
-use std::path::Path;
+use super::dims;
 
 /// A family whose decode step the workbench can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,53 +46,17 @@ pub struct Model {
     pub sliding_window: Option<u64>,
 }
 
-/// Names and configs that need no file; dimensions from each model's published `config.json`.
-const BUILT_IN: &[(&str, &str)] = &[
-    (
-        "llama-3-8b",
-        r#"{"architectures":["LlamaForCausalLM"],"num_hidden_layers":32,"hidden_size":4096,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336,"vocab_size":128256,"tie_word_embeddings":false,"rms_norm_eps":1e-5,"rope_theta":500000.0,"max_position_embeddings":8192}"#,
-    ),
-    (
-        "llama-3.2-1b",
-        r#"{"architectures":["LlamaForCausalLM"],"num_hidden_layers":16,"hidden_size":2048,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":64,"intermediate_size":8192,"vocab_size":128256,"tie_word_embeddings":true,"rms_norm_eps":1e-5,"rope_theta":500000.0,"max_position_embeddings":131072,"rope_scaling":{"rope_type":"llama3","factor":32.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":8192}}"#,
-    ),
-    (
-        "qwen3-8b",
-        r#"{"architectures":["Qwen3ForCausalLM"],"num_hidden_layers":36,"hidden_size":4096,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"intermediate_size":12288,"vocab_size":151936,"tie_word_embeddings":false,"rms_norm_eps":1e-6,"rope_theta":1000000.0,"max_position_embeddings":40960}"#,
-    ),
-    (
-        "mistral-7b",
-        r#"{"architectures":["MistralForCausalLM"],"num_hidden_layers":32,"hidden_size":4096,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"intermediate_size":14336,"vocab_size":32768,"tie_word_embeddings":false,"rms_norm_eps":1e-5,"rope_theta":1000000.0,"max_position_embeddings":32768,"sliding_window":null}"#,
-    ),
-];
-
 impl Model {
-    /// Names that [`Model::find`] knows without a file.
+    /// Names of the model table that the step can run.
     pub fn built_in() -> Vec<&'static str> {
-        BUILT_IN.iter().map(|(n, _)| *n).collect()
+        let runs = |k: &&dims::Known| Self::from_json(&k.name, &k.config.to_string()).is_ok();
+        dims::MODELS.iter().filter(runs).map(|k| k.name.as_str()).collect()
     }
 
-    /// A built-in model by name (case ignored), a `config.json`, or a checkpoint folder that holds one.
+    /// A model of the table by name (case ignored), a `config.json`, or a checkpoint folder that holds one.
     pub fn find(name: &str) -> Result<Self> {
-        let lower = name.to_lowercase();
-        if let Some((n, json)) = BUILT_IN.iter().find(|(n, _)| *n == lower) {
-            return Self::from_json(n, json);
-        }
-        let path = Path::new(name);
-        let file = if path.is_dir() { path.join("config.json") } else { path.to_path_buf() };
-        if !file.exists() {
-            return Err(Error::usage(format!("there is no model `{name}` and no such file")).try_next(format!(
-                "one of {}, or the path of a Hugging Face config.json",
-                Self::built_in().join(", ")
-            )));
-        }
-        let text =
-            std::fs::read_to_string(&file).map_err(|e| Error::usage(format!("cannot read {}: {e}", file.display())))?;
-        let stem = file
-            .parent()
-            .and_then(Path::file_name)
-            .map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
-        Self::from_json(&stem, &text).map_err(|e| e.at(file.display()))
+        let (stem, text) = dims::config(name)?;
+        Self::from_json(&stem, &text).map_err(|e| e.at(name))
     }
 
     /// Reads a Hugging Face `config.json` of a family the step can run; names every missing key at once.
@@ -108,7 +72,7 @@ impl Model {
                 let seen = if a.is_empty() { t } else { a };
                 let seen = if seen.is_empty() { "no `architectures`" } else { seen };
                 return Err(Error::usage(format!("the decode step cannot run this architecture: {seen}"))
-                    .try_next("LlamaForCausalLM, MistralForCausalLM or Qwen3ForCausalLM"));
+                    .try_next("LlamaForCausalLM, MistralForCausalLM or Qwen3ForCausalLM; `size` and `predict` know more"));
             }
         };
         let required = ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"];

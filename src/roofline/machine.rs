@@ -1,54 +1,113 @@
 //! What vendors print: cited figures, to hold measured ceilings against and to draw a card that nobody here has.
 
 use super::Ceilings;
+use crate::error::{Error, Result};
 use crate::units::Provenance;
+use serde::Deserialize;
+use std::sync::LazyLock;
 
-/// A datasheet's figures. Dense rates with fp32 accumulation; GB/s and TFLOP/s.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A datasheet's figures: dense rates with fp32 accumulation, GB/s and TFLOP/s. A file of this form, one object, is a
+/// user's own machine.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Datasheet {
     /// What the command line takes.
-    pub key: &'static str,
+    pub key: String,
     /// What the driver calls the card.
-    pub name: &'static str,
+    pub name: String,
     /// Compute capability as one number.
     pub sm: u32,
     pub sms: u32,
     pub l2_mib: u64,
+    /// Nominal size of the memory, GB as printed on the box.
+    pub memory_gb: f64,
     pub memory_gbps: f64,
     pub fp32_tflops: f64,
+    #[serde(default)]
+    pub tf32_tflops: Option<f64>,
     pub bf16_tflops: f64,
+    #[serde(default)]
     pub fp8_tflops: Option<f64>,
+    #[serde(default)]
+    pub int8_tops: Option<f64>,
+    #[serde(default)]
+    pub fp4_tflops: Option<f64>,
+    #[serde(default)]
+    pub base_mhz: Option<f64>,
+    #[serde(default)]
+    pub boost_mhz: Option<f64>,
+    /// The clock that the tensor rates are stated at; absent where the sheet does not say.
+    #[serde(default)]
+    pub tensor_mhz: Option<f64>,
+    /// bf16 multiply-adds of one multiprocessor in one clock.
+    #[serde(default)]
+    pub fma_per_clock: Option<f64>,
+    /// Both directions together.
+    #[serde(default)]
+    pub nvlink_gbps: Option<f64>,
+    #[serde(default)]
+    pub pcie: Option<u32>,
     pub power_w: u32,
+    /// What a driver was seen to give out, and where.
+    #[serde(default)]
+    pub visible_mib: Option<u64>,
+    #[serde(default)]
+    pub visible_source: Option<String>,
+    pub source: String,
+    /// When it was taken from there.
+    pub date: String,
+    #[serde(default)]
+    pub note: Option<String>,
 }
 
-const fn sheet(
-    (key, name): (&'static str, &'static str),
-    (sm, sms, l2_mib, power_w): (u32, u32, u64, u32),
-    memory_gbps: f64,
-    (fp32_tflops, bf16_tflops, fp8_tflops): (f64, f64, Option<f64>),
-) -> Datasheet {
-    Datasheet { key, name, sm, sms, l2_mib, memory_gbps, fp32_tflops, bf16_tflops, fp8_tflops, power_w }
-}
-
-/// Cards by vendors' datasheets and white papers. Where a sheet prints the sparse rate, half of it stands here.
-pub static DATASHEETS: &[Datasheet] = &[
-    sheet(("rtx3090", "NVIDIA GeForce RTX 3090"), (86, 82, 6, 350), 936.0, (35.6, 71.2, None)),
-    sheet(("rtx4090", "NVIDIA GeForce RTX 4090"), (89, 128, 72, 450), 1_008.0, (82.6, 165.2, Some(330.0))),
-    sheet(("rtx5090", "NVIDIA GeForce RTX 5090"), (120, 170, 96, 575), 1_792.0, (104.8, 209.5, Some(419.0))),
-    sheet(("a10", "NVIDIA A10"), (86, 72, 6, 150), 600.0, (31.2, 125.0, None)),
-    sheet(("l4", "NVIDIA L4"), (89, 58, 48, 72), 300.0, (30.3, 121.0, Some(242.0))),
-    sheet(("l40s", "NVIDIA L40S"), (89, 142, 96, 350), 864.0, (91.6, 362.0, Some(733.0))),
-    sheet(("a100-40", "NVIDIA A100-SXM4-40GB"), (80, 108, 40, 400), 1_555.0, (19.5, 312.0, None)),
-    sheet(("a100-80", "NVIDIA A100-SXM4-80GB"), (80, 108, 40, 400), 2_039.0, (19.5, 312.0, None)),
-    sheet(("h100-pcie", "NVIDIA H100 PCIe"), (90, 114, 50, 350), 2_039.0, (51.2, 756.0, Some(1_513.0))),
-    sheet(("h100", "NVIDIA H100 80GB HBM3"), (90, 132, 50, 700), 3_350.0, (66.9, 989.0, Some(1_979.0))),
-    sheet(("h200", "NVIDIA H200"), (90, 132, 60, 700), 4_800.0, (66.9, 989.0, Some(1_979.0))),
-    sheet(("b200", "NVIDIA B200"), (100, 148, 126, 1000), 8_000.0, (80.0, 2_250.0, Some(4_500.0))),
-];
+/// The machine table, `data/machines.json`: vendors' datasheets and white papers. Where a sheet prints the sparse rate,
+/// half of it stands there.
+pub static DATASHEETS: LazyLock<Vec<Datasheet>> = LazyLock::new(|| {
+    #[derive(Deserialize)]
+    struct File {
+        machines: Vec<Datasheet>,
+    }
+    let text = include_str!("../../data/machines.json");
+    serde_json::from_str::<File>(text).expect("data/machines.json is checked by the tests").machines
+});
 
 /// A datasheet by its key or by the driver's name.
 pub fn datasheet(name: &str) -> Option<&'static Datasheet> {
     DATASHEETS.iter().find(|d| d.key == name || d.name == name)
+}
+
+/// A datasheet by its key (case ignored), or from a user's JSON file.
+///
+/// # Errors
+/// An unknown name (with the nearest known one), or a file that is no datasheet.
+pub fn find(name: &str) -> Result<Datasheet> {
+    if let Some(d) = datasheet(name).or_else(|| datasheet(&name.to_lowercase())) {
+        return Ok(d.clone());
+    }
+    if name.ends_with(".json") {
+        let bad = |e: &dyn std::fmt::Display| {
+            Error::usage(format!("{name} is no machine: {e}")).try_next("one object with the keys of data/machines.json")
+        };
+        let text = std::fs::read_to_string(name).map_err(|e| bad(&e))?;
+        let d: Datasheet = serde_json::from_str(&text).map_err(|e| bad(&e))?;
+        let positive = [d.memory_gb, d.memory_gbps, d.fp32_tflops, d.bf16_tflops].iter().all(|v| *v > 0.0);
+        return if positive && d.sms > 0 { Ok(d) } else { Err(bad(&"its figures must be above 0")) };
+    }
+    let keys: Vec<&str> = DATASHEETS.iter().map(|d| d.key.as_str()).collect();
+    let near = crate::op::nearest(name, keys.iter().copied());
+    let near = near.map_or(String::new(), |n| format!("`{n}`; or "));
+    Err(Error::usage(format!("there is no datasheet of `{name}` here"))
+        .try_next(format!("{near}one of {}, or a machine's .json", keys.join(", "))))
+}
+
+/// Bytes of memory that an engine finds: as a driver was seen to report it, else 98 % of the nominal size taken as GiB.
+pub fn memory(d: &Datasheet) -> (u64, Provenance, String) {
+    match (d.visible_mib, &d.visible_source) {
+        (Some(mib), source) => (mib << 20, Provenance::Cited, source.clone().unwrap_or_else(|| d.source.clone())),
+        _ => {
+            let bytes = (d.memory_gb * 0.98 * f64::from(1 << 30)) as u64;
+            (bytes, Provenance::Assumed, "98 % of the datasheet's nominal size, taken as GiB".into())
+        }
+    }
 }
 
 impl Datasheet {
@@ -56,7 +115,7 @@ impl Datasheet {
     /// it is cited. Launch costs are the H200's recorded ones.
     pub fn ceilings(&self) -> Ceilings {
         Ceilings {
-            gpu: self.name.into(),
+            gpu: self.name.clone(),
             uuid_tail: String::new(),
             provenance: Provenance::Cited,
             source: "the vendor's datasheet".into(),
@@ -115,7 +174,7 @@ mod tests {
     fn expected_rates_scale_and_return_the_recording() {
         let (h200, card) = (datasheet("h200").unwrap().expected(), Ceilings::h200());
         assert!((h200.read_gbps - card.read_gbps).abs() < 1e-6 && (h200.bf16_tflops - card.bf16_tflops).abs() < 1e-6);
-        for d in DATASHEETS {
+        for d in DATASHEETS.iter() {
             let e = d.expected();
             assert!(e.read_gbps < d.memory_gbps && e.bf16_tflops < d.bf16_tflops, "{}", d.key);
             assert_eq!(e.provenance, Provenance::Derived);
@@ -127,5 +186,34 @@ mod tests {
         for (i, a) in DATASHEETS.iter().enumerate() {
             assert!(DATASHEETS[i + 1..].iter().all(|b| a.key != b.key && a.name != b.name));
         }
+    }
+
+    #[test]
+    fn eighteen_cards_whose_tensor_rate_is_their_clock() {
+        assert!(DATASHEETS.len() >= 18);
+        let mut held = 0;
+        for d in DATASHEETS.iter() {
+            assert!(!d.source.is_empty() && !d.date.is_empty(), "{}", d.key);
+            let (Some(fma), Some(mhz)) = (d.fma_per_clock, d.tensor_mhz) else { continue };
+            let rate = f64::from(d.sms) * fma * 2.0 * mhz * 1e6 / 1e12;
+            assert!((d.bf16_tflops / rate - 1.0).abs() < 0.013, "{}: {rate}", d.key);
+            held += 1;
+        }
+        assert!(held >= 15, "{held}");
+    }
+
+    #[test]
+    fn names_are_forgiven_and_files_are_read() {
+        assert_eq!(find("H200").unwrap().key, "h200");
+        assert!(find("h20o").unwrap_err().next.unwrap().starts_with("`h200`"));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mine.json");
+        let text = r#"{"key":"mine","name":"Mine","sm":90,"sms":100,"l2_mib":50,"memory_gb":64,"memory_gbps":3000,
+            "fp32_tflops":50,"bf16_tflops":700,"power_w":500,"source":"me","date":"2026-11-30"}"#;
+        std::fs::write(&file, text).unwrap();
+        let mine = find(file.to_str().unwrap()).unwrap();
+        assert_eq!((mine.sms, memory(&mine).1), (100, Provenance::Assumed));
+        std::fs::write(&file, text.replace("3000", "0")).unwrap();
+        assert!(find(file.to_str().unwrap()).is_err());
     }
 }

@@ -54,7 +54,7 @@ impl Open {
         match found.as_slice() {
             [note] => Ok(Self { dir: dir.into(), text: text(dir, &note.file), note: (*note).clone() }),
             [] => {
-                let near = crate::cli::nearest(id, all.iter().map(|n| stem(n).split_once('_').map_or(id.into(), |(_, s)| s.to_string())));
+                let near = crate::op::nearest(id, all.iter().filter_map(|n| n.file.trim_end_matches(".md").split_once('_')).map(|(_, s)| s));
                 let next = near.map_or("workbench note new SLUG --title TITLE".into(), |n| format!("`{n}`, or workbench note new SLUG --title TITLE"));
                 Err(Error::usage(format!("{} has no note `{id}`", dir.display())).try_next(next))
             }
