@@ -281,7 +281,10 @@ impl Dims {
             return no(format!("{} query heads cannot be shared by {tp} cards", self.heads));
         }
         if self.mla.is_none() && !self.kv_heads.is_multiple_of(tp) && !tp.is_multiple_of(self.kv_heads) {
-            return no(format!("{} KV heads can neither be shared by {tp} cards nor be copied to them evenly", self.kv_heads));
+            return no(format!(
+                "{} KV heads can neither be shared by {tp} cards nor be copied to them evenly",
+                self.kv_heads
+            ));
         }
         let wide = self.moe.map_or(self.intermediate, |m| m.intermediate);
         if !wide.is_multiple_of(tp) {
@@ -436,7 +439,8 @@ mod tests {
 
     #[test]
     fn experts_reached_by_a_batch() {
-        for (experts, top_k, counts) in [(128u64, 8u64, [8.0, 29.0, 82.0, 126.0]), (256, 8, [8.0, 30.0, 102.0, 222.0])] {
+        for (experts, top_k, counts) in [(128u64, 8u64, [8.0, 29.0, 82.0, 126.0]), (256, 8, [8.0, 30.0, 102.0, 222.0])]
+        {
             let mut dims = Dims::find("qwen3-30b-a3b").unwrap();
             dims.moe = dims.moe.map(|m| Moe { experts, top_k, ..m });
             for (batch, count) in [1, 4, 16, 64].into_iter().zip(counts) {

@@ -2,9 +2,9 @@
 //!
 //! Only what changes bytes, arithmetic or the order of kernels is kept.
 
+use super::dims;
 use crate::error::{Error, Result};
 use serde_json::Value;
-use super::dims;
 
 /// A family whose decode step the workbench can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,9 @@ impl Model {
             (a, t) => {
                 let seen = if a.is_empty() { t } else { a };
                 let seen = if seen.is_empty() { "no `architectures`" } else { seen };
-                return Err(Error::usage(format!("the decode step cannot run this architecture: {seen}"))
-                    .try_next("LlamaForCausalLM, MistralForCausalLM or Qwen3ForCausalLM; `size` and `predict` know more"));
+                return Err(Error::usage(format!("the decode step cannot run this architecture: {seen}")).try_next(
+                    "LlamaForCausalLM, MistralForCausalLM or Qwen3ForCausalLM; `size` and `predict` know more",
+                ));
             }
         };
         let required = ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"];

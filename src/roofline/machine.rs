@@ -85,7 +85,8 @@ pub fn find(name: &str) -> Result<Datasheet> {
     }
     if name.ends_with(".json") {
         let bad = |e: &dyn std::fmt::Display| {
-            Error::usage(format!("{name} is no machine: {e}")).try_next("one object with the keys of data/machines.json")
+            Error::usage(format!("{name} is no machine: {e}"))
+                .try_next("one object with the keys of data/machines.json")
         };
         let text = std::fs::read_to_string(name).map_err(|e| bad(&e))?;
         let d: Datasheet = serde_json::from_str(&text).map_err(|e| bad(&e))?;
