@@ -11,7 +11,7 @@ fn record(t: &mut Trace, b: &[u8; 16]) {
     let (start, length, correlation) = (word(2), word(4) - 3, word(6) as u64);
     let (start, end) = match b[15] {
         // Now and then the ends of the clock.
-        0 => (i64::MIN + start, i64::MIN + start + length),
+        0 => (i64::MIN + start, (i64::MIN + start).saturating_add(length)),
         1 => (i64::MAX - start, i64::MAX),
         _ => (start, start + length),
     };
