@@ -55,6 +55,8 @@ commands! {
     Predict = predict,
     /// Say what fits on a card
     Size = size,
+    /// Set an engine's start-up log beside the model's arithmetic
+    Reconcile = reconcile,
     /// Keep the lab notebook
     Note = note,
     /// Make a report from a recorded run

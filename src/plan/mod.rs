@@ -2,6 +2,7 @@
 
 pub mod decode;
 pub mod dims;
+pub mod engine_log;
 pub mod model;
 pub mod size;
 
