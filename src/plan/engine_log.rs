@@ -70,7 +70,11 @@ fn most(v: &[f64]) -> Option<f64> {
 
 /// The number after any of these words; with `GiB` (or a `GB` that is one) in bytes.
 fn size(text: &str, words: &[&str]) -> Vec<f64> {
-    words.iter().flat_map(|w| all(text, &format!(r"(?i){w}\s*[=:(]?\s*(-?[\d.]+)\s*(?:GiB|GB)"))).map(|v| v * GIB).collect()
+    words
+        .iter()
+        .flat_map(|w| all(text, &format!(r"(?i){w}\s*[=:(]?\s*(-?[\d.]+)\s*(?:GiB|GB)")))
+        .map(|v| v * GIB)
+        .collect()
 }
 
 /// Reads a log; `block` is the tokens of a vLLM block where only blocks are printed.
@@ -86,7 +90,9 @@ pub fn read(log: &str, block: u64) -> Result<Report> {
         Engine::Sglang
     } else if has(r"llama_kv_cache|KV self size|llm_load_tensors|load_tensors:") {
         Engine::LlamaCpp
-    } else if has(r"# (GPU|CUDA) blocks|GPU KV cache size|KV [Cc]ache|odel weights t|Model loading took|Memory profiling") {
+    } else if has(
+        r"# (GPU|CUDA) blocks|GPU KV cache size|KV [Cc]ache|odel weights t|Model loading took|Memory profiling",
+    ) {
         Engine::Vllm
     } else {
         return Err(Error::usage("no line of vLLM's, SGLang's or llama.cpp's start-up report is in it")
@@ -128,17 +134,21 @@ fn count(v: Option<f64>) -> Option<u64> {
 
 fn vllm(text: &str, block: u64, r: &mut Report) {
     let weights = size(text, &["weights t(?:ake|ook)", "Model loading took"]);
-    let pools = size(text, &[
-        "kv_cache_size",
-        "reserved for KV Cache is",
-        "available_kv_cache_memory",
-        r"Available KV cache memory",
-        r"the available KV cache memory",
-    ]);
+    let pools = size(
+        text,
+        &[
+            "kv_cache_size",
+            "reserved for KV Cache is",
+            "available_kv_cache_memory",
+            r"Available KV cache memory",
+            r"the available KV cache memory",
+        ],
+    );
     r.ranks = weights.len().max(pools.len());
     r.weight_bytes = most(&weights);
     r.pool_bytes = least(&pools);
-    let blocks: Vec<f64> = all(text, r"# (?:GPU|CUDA) blocks: ([\d,]+)").into_iter().map(|b| b * block as f64).collect();
+    let blocks: Vec<f64> =
+        all(text, r"# (?:GPU|CUDA) blocks: ([\d,]+)").into_iter().map(|b| b * block as f64).collect();
     let stored = all(text, r"can be stored in (?:the )?KV cache \(([\d,]+)\)");
     let printed = all(text, r"GPU KV cache size: ([\d,]+) tokens");
     r.tokens = count(least(&[blocks, printed.clone(), stored].concat()));
@@ -176,7 +186,8 @@ fn sglang(text: &str, r: &mut Report) {
     let weights = size(text, &["mem usage"]);
     let (k, v) = (size(text, &["K size"]), size(text, &["V size"]));
     let one = size(text, &["KV size"]);
-    let pools: Vec<f64> = if k.len() == v.len() && !k.is_empty() { k.iter().zip(&v).map(|(a, b)| a + b).collect() } else { one };
+    let pools: Vec<f64> =
+        if k.len() == v.len() && !k.is_empty() { k.iter().zip(&v).map(|(a, b)| a + b).collect() } else { one };
     r.ranks = weights.len().max(pools.len());
     r.weight_bytes = most(&weights);
     r.pool_bytes = least(&pools);
@@ -186,7 +197,9 @@ fn sglang(text: &str, r: &mut Report) {
     r.util = least(&all(text, r"mem[_-]fraction[_-]static[= ]+([\d.]+)"));
     r.tp = count(most(&all(text, r"(?:tp_size=|--tp(?:-size)? )(\d+)")))
         .or(count(most(&all(text, r"TP(\d+)\]")).map(|last| last + 1.0)));
-    let kind = Regex::new(r"KV Cache is allocated\.?\s*(?:\[?)dtype: torch\.(\w+)").ok().and_then(|re| Some(re.captures(text)?[1].to_string()));
+    let kind = Regex::new(r"KV Cache is allocated\.?\s*(?:\[?)dtype: torch\.(\w+)")
+        .ok()
+        .and_then(|re| Some(re.captures(text)?[1].to_string()));
     r.kv_element = kind.map(|k| if k.starts_with("float8") { 1 } else { 2 });
 }
 
@@ -203,12 +216,13 @@ fn llama_cpp(text: &str, r: &mut Report) {
     r.tokens = count(most(&all(text, r"\(\s*([\d,]+) cells"))).or(count(most(&all(text, r"n_ctx\s*=\s*([\d,]+)"))));
     r.max_len = r.tokens;
     r.ranks = 1;
-    r.kv_element = match Regex::new(r"K \((\w+)\)").ok().and_then(|re| Some(re.captures(text)?[1].to_string())).as_deref() {
-        Some("f32") => Some(4),
-        Some("q8_0") => Some(1),
-        Some(_) => Some(2),
-        None => None,
-    };
+    r.kv_element =
+        match Regex::new(r"K \((\w+)\)").ok().and_then(|re| Some(re.captures(text)?[1].to_string())).as_deref() {
+            Some("f32") => Some(4),
+            Some("q8_0") => Some(1),
+            Some(_) => Some(2),
+            None => None,
+        };
 }
 
 /// One quantity of the log beside the shapes' arithmetic.
@@ -259,7 +273,12 @@ pub fn reconcile(r: &Report, question: &Question) -> Result<Reconciled> {
     let tensors = m.tensors(q.tp);
     if let Some(reported) = r.weight_bytes {
         let params = tensors.params();
-        rows.push(Row::new("weights", reported, tensors.bytes(q.stored) as f64, format!("{params} parameters{of} as {:?}", q.stored)));
+        rows.push(Row::new(
+            "weights",
+            reported,
+            tensors.bytes(q.stored) as f64,
+            format!("{params} parameters{of} as {:?}", q.stored),
+        ));
     }
     if let Some(reported) = r.pool_bytes {
         let usable = q.memory as f64 * q.util;
@@ -271,9 +290,14 @@ pub fn reconcile(r: &Report, question: &Question) -> Result<Reconciled> {
             }
             (None, Some(act), other) => {
                 let other = other.unwrap_or(0.0);
-                (weights + act + other, format!("weights {} − activations {} − other {}", gib(weights), gib(act), gib(other)))
+                (
+                    weights + act + other,
+                    format!("weights {} − activations {} − other {}", gib(weights), gib(act), gib(other)),
+                )
             }
-            _ => (weights + q.overhead as f64, format!("weights {} − assumed {}", gib(weights), gib(q.overhead as f64))),
+            _ => {
+                (weights + q.overhead as f64, format!("weights {} − assumed {}", gib(weights), gib(q.overhead as f64)))
+            }
         };
         if r.engine != Engine::LlamaCpp {
             let text = format!("{} × {} − {how}", gib(q.memory as f64), q.util);
@@ -302,7 +326,9 @@ pub fn reconcile(r: &Report, question: &Question) -> Result<Reconciled> {
         rows.push(Row::new("longest request", offered as f64, pool / cell, format!("{} / {cell} bytes", gib(pool))));
     }
     if rows.is_empty() {
-        return Err(Error::usage("the log holds nothing that can be compared").try_next("a log with weights, pool or tokens"));
+        return Err(
+            Error::usage("the log holds nothing that can be compared").try_next("a log with weights, pool or tokens")
+        );
     }
     let causes = causes(&rows, r, &q);
     Ok(Reconciled { rows, causes })
@@ -406,7 +432,10 @@ mod tests {
             INFO 11-21 01:05:29 gpu_executor.py:113] # GPU blocks: 1952, # CPU blocks: 2048\n\
             INFO 11-21 01:05:29 gpu_executor.py:117] Maximum concurrency for 20000 tokens per request: 1.56x\n";
         let r = read(log, 16).unwrap();
-        assert_eq!((r.engine, r.tokens, r.max_len, r.concurrency), (Engine::Vllm, Some(31_232), Some(20_000), Some(1.56)));
+        assert_eq!(
+            (r.engine, r.tokens, r.max_len, r.concurrency),
+            (Engine::Vllm, Some(31_232), Some(20_000), Some(1.56))
+        );
         let c = reconcile(&r, &question("llama-3.1-8b")).unwrap();
         ["weights", "pool", "tokens", "concurrency"].iter().for_each(|q| within(&c, q));
         assert!(c.causes.is_empty());
@@ -470,7 +499,9 @@ mod tests {
 
     #[test]
     fn other_eras_are_read() {
-        let r = read("GPU KV cache size: 2,042,016 tokens\nMaximum concurrency for 2,048 tokens per request: 997.08x", 16).unwrap();
+        let r =
+            read("GPU KV cache size: 2,042,016 tokens\nMaximum concurrency for 2,048 tokens per request: 997.08x", 16)
+                .unwrap();
         assert_eq!((r.tokens, r.max_len), (Some(2_042_016), Some(2_048)));
         assert!(r.remarks.is_empty());
         let ranks = "(VllmWorkerProcess pid=521) INFO the current vLLM instance can use total_gpu_memory (23.58GiB) x \
@@ -483,7 +514,11 @@ mod tests {
         assert!((r.pool_bytes.unwrap() / GIB - 1.47).abs() < 1e-9, "the least of the ranks");
         let hybrid = "GPU KV cache size: 290,864 tokens\nMaximum concurrency for 32,768 tokens per request: 33.04x\n";
         assert!(read(hybrid, 16).unwrap().remarks[0].contains("contradict"));
-        let r = read("(EngineCore_DP0 pid=7) INFO Available KV cache memory: -3.20 GiB\nModel loading took 65.97 GiB and 9 s", 16).unwrap();
+        let r = read(
+            "(EngineCore_DP0 pid=7) INFO Available KV cache memory: -3.20 GiB\nModel loading took 65.97 GiB and 9 s",
+            16,
+        )
+        .unwrap();
         assert!(r.pool_bytes.unwrap() < 0.0 && r.remarks[0].contains("negative"));
         let later = "Available KV cache memory: 5.98 GiB\nGPU KV cache size: 567,978 tokens\nMaximum concurrency for 131,072 \
             tokens per request: 4.33x";
