@@ -64,6 +64,12 @@ inline void fence_mbar_init() {}
 inline void fence_proxy_async() {}
 inline void mbar_arrive(u64* bar) { wb_mbar_update(bar, 1, 0); }
 inline void mbar_arrive_remote(u64* bar, u32 rank) { wb_mbar_update(cluster_map(bar, rank), 1, 0); }
+inline void st_async16(void* dst, float a, float b, float c, float d, u64* bar, u32 rank) {
+    wb_check_aligned(dst, 16, "st.async");
+    float v[4] = {a, b, c, d};
+    memcpy(cluster_map(static_cast<char*>(dst), rank), v, 16);
+    wb_mbar_update(cluster_map(bar, rank), 0, -16);
+}
 inline void mbar_expect_tx(u64* bar, u32 bytes) { wb_mbar_update(bar, 0, bytes); }
 inline void mbar_arrive_expect_tx(u64* bar, u32 bytes) {
     // One step on the hardware: the bytes are expected before the arrival counts.

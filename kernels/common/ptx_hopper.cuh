@@ -41,13 +41,25 @@ WB_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta
 WB_DEVICE void mbar_arrive(u64* bar) {
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(smem_addr(bar)) : "memory");
 }
-// Arrives at the same barrier in another block of the cluster.
+// Arrives at the same barrier in another block of the cluster, to say that this thread has read: it publishes nothing that
+// was written. Released to the whole cluster it would wait for all of the thread's stores first (MEMBAR.GPU in SASS).
 WB_DEVICE void mbar_arrive_remote(u64* bar, u32 rank) {
     asm volatile(
         "{.reg .b32 remote;\n"
         "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];}" ::"r"(smem_addr(bar)),
+        "mbarrier.arrive.release.cta.shared::cluster.b64 _, [remote];}" ::"r"(smem_addr(bar)),
         "r"(rank)
+        : "memory");
+}
+// Stores 16 bytes at the same place of another block's shared memory and counts them in at its barrier, as a copy would.
+WB_DEVICE void st_async16(void* dst, float a, float b, float c, float d, u64* bar, u32 rank) {
+    asm volatile(
+        "{.reg .b32 to, counter;\n"
+        "mapa.shared::cluster.u32 to, %0, %6;\n"
+        "mapa.shared::cluster.u32 counter, %1, %6;\n"
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], {%2, %3, %4, %5}, [counter];}" ::"r"(
+            smem_addr(dst)),
+        "r"(smem_addr(bar)), "f"(a), "f"(b), "f"(c), "f"(d), "r"(rank)
         : "memory");
 }
 WB_DEVICE void mbar_expect_tx(u64* bar, u32 bytes) {

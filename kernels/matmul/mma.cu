@@ -17,24 +17,16 @@ template <class T, int BM, int BN, int WM, int WN, int STAGES> WB_DEVICE void mm
     grouped_raster(blockIdx.x, (a.m + BM - 1) / BM, (cols + tile_cols - 1) / tile_cols, tm, tn);
     const i32 row0 = tm * BM, col0 = tn * tile_cols;
 
-    auto x_row = [&](i32 r) -> const T* {
-        return row0 + r < a.m ? a.x + static_cast<i64>(row0 + r) * a.k : nullptr;
-    };
-    // With silu_mul eight gate rows alternate with their eight up rows, so that neighbouring accumulators pair.
-    auto w_row = [&](i32 r) -> const T* {
-        i32 unit = a.silu() ? col0 + r / 16 * 8 + r % 8 : col0 + r;
-        if (unit >= cols) return nullptr;
-        return a.w + static_cast<i64>(a.silu() && r % 16 >= 8 ? a.n / 2 + unit : unit) * a.k;
-    };
+    const Share<T> x_share = share_of_x<T, THREADS>(a, row0), w_share = share_of_w<T, THREADS>(a, col0);
     constexpr i32 stage_elements = (BM + BN) * BK;
     const i32 steps = (a.k + BK - 1) / BK;
     auto fill_x = [&](i32 step) {
         if (step < steps)
-            fill_tile<T, BM, THREADS>(shared + step % STAGES * stage_elements, step * BK, a.k, a.vec, x_row);
+            fill_tile<T, BM, THREADS>(shared + step % STAGES * stage_elements, step * BK, a.k, a.vec, x_share);
     };
     auto fill_w = [&](i32 step) {
         if (step < steps)
-            fill_tile<T, BN, THREADS>(shared + step % STAGES * stage_elements + BM * BK, step * BK, a.k, a.vec, w_row);
+            fill_tile<T, BN, THREADS>(shared + step % STAGES * stage_elements + BM * BK, step * BK, a.k, a.vec, w_share);
     };
     // Weights before the wait; x belongs to the kernel before.
     for (i32 s = 0; s < STAGES - 1; s++) fill_w(s);
@@ -53,17 +45,26 @@ template <class T, int BM, int BN, int WM, int WN, int STAGES> WB_DEVICE void mm
 #pragma unroll
         for (int j = 0; j < NT; j += 2) load_b(bf[kk % 2][j], bf[kk % 2][j + 1], stage + BM * BK, wn + j * 8, kk);
     };
+    cp_async_wait<STAGES - 2>();
+    __syncthreads();
+    load_fragments(shared, 0);
     for (i32 step = 0; step < steps; step++) {
-        cp_async_wait<STAGES - 2>();
-        __syncthreads();
         const T* stage = shared + step % STAGES * stage_elements;
-        load_fragments(stage, 0);
-        fill_x(step + STAGES - 1);
-        fill_w(step + STAGES - 1);
-        cp_async_commit();
 #pragma unroll
         for (int kk = 0; kk < BK / 16; kk++) {
-            if (kk + 1 < BK / 16) load_fragments(stage, kk + 1);
+            // Fragments are one k-step ahead, across stages too: the barrier stands before the last products of a stage,
+            // and behind it the stage before that one is free.
+            if (kk + 1 < BK / 16) {
+                load_fragments(stage, kk + 1);
+            } else {
+                cp_async_wait<STAGES - 2>();
+                __syncthreads();
+                load_fragments(shared + (step + 1) % STAGES * stage_elements, 0);
+            }
+            // Copies between products: the instructions are issued in the order that is written here.
+            if (kk == 0) fill_x(step + STAGES - 1);
+            if (kk == 1) fill_w(step + STAGES - 1);
+            if (kk == 1) cp_async_commit();
 #pragma unroll
             for (int i = 0; i < MT; i++)
 #pragma unroll

@@ -9,21 +9,41 @@ constexpr i32 BK = 64;  // 128 bytes: eight 16-byte pieces, one trip around the 
 // piece, neighbouring rows) over all banks; without it they would all meet in one.
 WB_DEVICE i32 swizzled(i32 r, i32 c) { return r * BK + ((c ^ (r & 7)) * 8); }
 
-// Copies ROWS x 64 elements of a row-major matrix into a tile; row_of(i) gives the address of the tile's row i, or null
-// for a row of zeros. Columns at and beyond k become zeros.
-template <class T, int ROWS, int THREADS, class RowOf>
-WB_DEVICE void fill_tile(T* tile, i32 k0, i32 k, bool vec, RowOf row_of) {
+// What a thread copies of a tile: piece threadIdx.x % 8 of every (THREADS / 8)th row from row threadIdx.x / 8 on.
+template <class T> struct Share {
+    const T* row;  // Its first row.
+    i64 step;      // Elements from one of its rows to the next.
+    i32 count;     // How many of its rows exist; the others are zeros.
+};
+template <class T, int THREADS> WB_DEVICE Share<T> share_of_x(const Args<T>& a, i32 row0) {
+    constexpr i32 EVERY = THREADS / 8;
+    i32 row = row0 + threadIdx.x / 8;
+    return {a.x + static_cast<i64>(row) * a.k, static_cast<i64>(EVERY) * a.k, (a.m - row + EVERY - 1) / EVERY};
+}
+// With silu_mul eight gate rows alternate with their eight up rows, which puts both into one thread's accumulators.
+template <class T, int THREADS> WB_DEVICE Share<T> share_of_w(const Args<T>& a, i32 col0) {
+    static_assert(THREADS / 8 % 16 == 0, "a thread's rows are all gate rows or all up rows");
+    const i32 r = threadIdx.x / 8, every = a.silu() ? THREADS / 16 : THREADS / 8;
+    const i32 unit = a.silu() ? col0 + r / 16 * 8 + r % 8 : col0 + r;
+    const i64 row = a.silu() && r % 16 >= 8 ? a.n / 2 + unit : unit;
+    return {a.w + row * a.k, static_cast<i64>(every) * a.k, (a.cols() - unit + every - 1) / every};
+}
+
+// Copies ROWS x 64 elements of a row-major matrix into a tile. Columns at and beyond k become zeros. A step costs a thread
+// one address: with a row's address computed for every piece, mma.sync waited for it half the time.
+template <class T, int ROWS, int THREADS> WB_DEVICE void fill_tile(T* tile, i32 k0, i32 k, bool vec, const Share<T>& share) {
+    const i32 r = threadIdx.x / 8, c = threadIdx.x % 8, left = k - k0 - c * 8;
+    if (ROWS * 8 < THREADS && r >= ROWS) return;
+    T* to = tile + swizzled(r, c);
+    const T* from = share.row + k0 + c * 8;
+    constexpr int N = (ROWS * 8 + THREADS - 1) / THREADS;
+    const i32 count = left > 0 ? share.count : 0;
+    if (vec) {
 #pragma unroll
-    for (int i = 0; i < (ROWS * 8 + THREADS - 1) / THREADS; i++) {
-        i32 piece = threadIdx.x + i * THREADS, r = piece / 8, c = piece % 8;
-        if (ROWS * 8 % THREADS != 0 && piece >= ROWS * 8) break;
-        const T* row = row_of(r);
-        T* to = tile + swizzled(r, c);
-        i32 left = row ? k - k0 - c * 8 : 0;
-        if (vec)
-            cp_async16(to, left > 0 ? row + k0 + c * 8 : row_of(0), left > 0);
-        else
-            st16(to, load8_any(row + k0 + c * 8, left));
+        for (int i = 0; i < N; i++, from += share.step) cp_async16(to + i * (THREADS / 8) * BK, from, i < count);
+    } else {
+        for (int i = 0; i < N; i++, from += share.step)
+            st16(to + i * (THREADS / 8) * BK, i < count ? load8_any(from, left) : Vec16{});
     }
 }
 

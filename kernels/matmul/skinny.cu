@@ -27,13 +27,6 @@ template <class T, int BM, int WM, int STAGES> WB_DEVICE void skinny(const Args<
     const i64 blocks = gridDim.x, me = blockIdx.x;
     const i64 begin = units * me / blocks, end = units * (me + 1) / blocks;
 
-    // Row r of the tile that starts at output column col0: with silu_mul, eight gate rows alternate with their up rows,
-    // which puts both into one thread's accumulators.
-    auto w_row = [&](i32 col0, i32 r) -> const T* {
-        i32 unit = a.silu() ? col0 + r / 16 * 8 + r % 8 : col0 + r;
-        if (unit >= cols) return nullptr;
-        return a.w + static_cast<i64>(a.silu() && r % 16 >= 8 ? a.n / 2 + unit : unit) * a.k;
-    };
     constexpr i32 stage_elements = (BR + BM) * BK;
     // Where a unit lies: its tile, its step along k, its stage in the ring.
     struct Cursor {
@@ -49,15 +42,13 @@ template <class T, int BM, int WM, int STAGES> WB_DEVICE void skinny(const Args<
         if (at.left <= 0) return;
         i32 col0 = at.tile / tiles_m * tile_cols;
         fill_tile<T, BR, THREADS>(shared + at.stage * stage_elements, at.step * BK, a.k, a.vec,
-                                  [&](i32 r) { return w_row(col0, r); });
+                                  share_of_w<T, THREADS>(a, col0));
     };
     auto fill_x = [&](const Cursor& at) {
         if (at.left <= 0) return;
         i32 row0 = at.tile % tiles_m * BM;
         fill_tile<T, BM, THREADS>(shared + at.stage * stage_elements + BR * BK, at.step * BK, a.k, a.vec,
-                                  [&](i32 r) -> const T* {
-                                      return row0 + r < a.m ? a.x + static_cast<i64>(row0 + r) * a.k : nullptr;
-                                  });
+                                  share_of_x<T, THREADS>(a, row0));
     };
     // Weights before the wait; x belongs to the kernel before.
     Cursor ahead = start;

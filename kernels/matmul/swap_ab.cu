@@ -14,8 +14,8 @@
 
 constexpr i32 BK = 64, WARPGROUP = 128, MAX_STAGES = 16;
 
-// Accumulators on their way to another block. As floats throughout: seen as bits once, ptxas copies the registers around
-// every wgmma and waits for each.
+// Sums that come from another block. As floats throughout: seen as bits once, ptxas copies the accumulators around every
+// wgmma and waits for each.
 struct alignas(16) Float4 {
     float v[4];
 };
@@ -51,12 +51,13 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
             mbar_init(full + s, 1);
             mbar_init(empty + s, C * 4);
         }
-        mbar_init(&received, split > 1 ? (split - 1) * C * 4 : 1);
+        mbar_init(&received, 1);
         fence_mbar_init();
+        if (split > 1 && rank < owners) mbar_arrive_expect_tx(&received, (split - 1) * MT * share * CONSUMERS * 16);
     }
     __syncthreads();
     // Until it is known that all blocks of the cluster run, none writes to another.
-    if (split > 1) cluster_arrive();
+    if (split > 1) cluster_arrive_relaxed();
 
     const i32 tile_cols = a.silu() ? cut.rows / 2 : cut.rows;
     const i32 tiles_m = (a.m + N - 1) / N, tiles = tiles_m * ((a.cols() + tile_cols - 1) / tile_cols);
@@ -170,11 +171,9 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
                 if (owner == rank) continue;
 #pragma unroll
                 for (int i = 0; i < MT; i++)
-                    *reinterpret_cast<Float4*>(cluster_map(slot(rank < owner ? rank : rank - 1, i, j), owner)) =
-                        Float4{acc[i][j * 4], acc[i][j * 4 + 1], acc[i][j * 4 + 2], acc[i][j * 4 + 3]};
+                    st_async16(slot(rank < owner ? rank : rank - 1, i, j), acc[i][j * 4], acc[i][j * 4 + 1],
+                               acc[i][j * 4 + 2], acc[i][j * 4 + 3], &received, owner);
             }
-            __syncwarp();
-            if (lane < owners && lane != rank) mbar_arrive_remote(&received, lane);
             if (rank >= owners) return;
         }
         // This thread's rows of x are first_row + 8 j + e, of which `left` - 8 j exist.

@@ -57,7 +57,10 @@ WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const 
         // The consumers of both blocks read what this block's copies fill.
         ring.init(2 * CONSUMERS * 4);
     }
-    cluster_sync();
+    // The barriers' initial state was published by its own fence.
+    __syncthreads();
+    cluster_arrive_relaxed();
+    cluster_wait();
 
     const i32 tile_cols = a.silu() ? BN / 2 : BN;
     const i32 tiles_m = (a.m + 2 * BM - 1) / (2 * BM), tiles_n = (a.cols() + tile_cols - 1) / tile_cols;
@@ -77,7 +80,7 @@ WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const 
                 // This block's half of the rows of w; with silu_mul one copies gate rows, the other up rows.
                 i32 w_row = a.silu() ? tn * tile_cols + (rank ? a.n / 2 : 0) : tn * BN + rank * (BN / 2);
                 for (i32 step = 0; step < steps; step++) {
-                    mbar_wait_cluster(empty + at.stage, at.round ^ 1);
+                    mbar_wait(empty + at.stage, at.round ^ 1);
                     // The other block's half counts here too.
                     mbar_arrive_expect_tx(full + at.stage, ring.stage_bytes);
                     tma_load_2d(ring.x(at.stage), x_map, full + at.stage, step * BK, row0);
@@ -108,7 +111,8 @@ WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const 
     }
     // No block may end while the other still delivers to it or arrives at its barriers.
     __syncwarp();
-    cluster_sync();
+    cluster_arrive_relaxed();
+    cluster_wait();
 }
 
 // Entry names carry the configuration; choose.rs has the same table.
