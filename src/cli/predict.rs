@@ -1,16 +1,17 @@
 //! `workbench predict`: the number before the run. Needs no GPU.
 
 use super::OutputArgs;
-use super::table::{Sheet, emit, grouped, us};
+use super::table::{Sheet, emit, grouped, percent, us};
 use crate::error::{Error, Result};
 use crate::explain::forecast::{self, Forecast};
 use crate::kernels;
 use crate::op::{DType, Shape};
 use crate::plan::decode::{self, Options, Weights};
 use crate::plan::model::Model;
-use crate::roofline::{Calibration, Ceilings};
+use crate::roofline::{Calibration, Ceilings, calibrate};
 use crate::units::{Bytes, Flops};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -50,6 +51,15 @@ enum What {
         #[arg(long)]
         no_fuse: bool,
     },
+    /// Fits of this card's kernels from JSON lines of `bench`
+    Calibrate {
+        /// Files that `bench --json` wrote
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Where they come from, kept with every fit
+        #[arg(long)]
+        source: String,
+    },
     /// One launch of an op
     Kernel {
         /// Op, as `workbench list` names it
@@ -63,9 +73,13 @@ enum What {
 const MOST_REQUESTS: u64 = 1 << 16;
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
+    if let What::Calibrate { files, source } = &args.what {
+        return calibrate(files, source, out);
+    }
     let (chip, ceilings) = forecast::card(&args.gpu)?;
     let calibration = Calibration::default();
     let (title, forecast, batch) = match args.what {
+        What::Calibrate { .. } => return Ok(()),
         What::Kernel { op, shape } => {
             let op = kernels::op(&op)?;
             let shape = Shape::parse(&shape)?;
@@ -73,7 +87,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
             if let Some(key) = shape.keys().find(|k| !known.contains(k)) {
                 return Err(Error::usage(format!("{} takes no `{key}`; it takes {}", op.name(), known.join(", "))));
             }
-            let forecast = forecast::kernel(op, &shape, &ceilings, &calibration)?;
+            let forecast = forecast::kernel(op, &shape, &chip, &ceilings, &calibration)?;
             (format!("{} {shape}", op.name()), forecast, None)
         }
         What::Step { model, batch, ctx, weights, group, asymmetric, page, no_fuse } => {
@@ -94,6 +108,31 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     };
     let (sheet, tail) = text(&title, &forecast, batch, &ceilings);
     emit(out, &[sheet], &tail, &to_json(&title, &forecast, &ceilings)?)
+}
+
+fn calibrate(files: &[PathBuf], source: &str, out: &OutputArgs) -> Result<()> {
+    let mut points = Vec::new();
+    for file in files {
+        let text =
+            std::fs::read_to_string(file).map_err(|e| Error::usage(format!("cannot read {}: {e}", file.display())))?;
+        points.extend(calibrate::points(&file.display().to_string(), &text)?);
+    }
+    let calibration = calibrate::calibrate(&points, source);
+    let heads = ["op", "variant", "bound", ">fixed µs", ">of the ceiling", ">80 % ±", ">shapes"];
+    let mut sheet = Sheet::new(format!("t = fixed + floor / share, from {source}"), &heads);
+    for f in &calibration.fits {
+        sheet.row([
+            f.op.clone(),
+            if f.variant.is_empty() { "best of each shape".into() } else { f.variant.clone() },
+            f.bound.map_or(String::new(), |b| format!("{b:?}").to_lowercase()),
+            format!("{:.2}", f.fixed_ns / 1e3),
+            percent(f.efficiency),
+            percent(f.spread),
+            f.n.to_string(),
+        ]);
+    }
+    let json = serde_json::to_value(&calibration).map_err(|e| Error::usage(e.to_string()))?;
+    emit(out, &[sheet], "", &json)
 }
 
 fn text(title: &str, f: &Forecast, batch: Option<u64>, ceilings: &Ceilings) -> (Sheet, String) {

@@ -55,10 +55,17 @@ fn round(ns: f64) -> i64 {
 
 /// One launch of an op: its traffic part by part, its arithmetic, and what the calibration adds. Traffic and arithmetic
 /// overlap, so the shorter of the two counts for nothing and its terms stand with the time that they hide.
-pub fn kernel(op: &dyn Op, shape: &Shape, ceilings: &Ceilings, calibration: &Calibration) -> Result<Forecast> {
+pub fn kernel(
+    op: &dyn Op,
+    shape: &Shape,
+    chip: &Chip,
+    ceilings: &Ceilings,
+    calibration: &Calibration,
+) -> Result<Forecast> {
     let cost: Cost = op.cost(shape)?;
-    let fit = calibration.fit(op.name());
-    let p = calibration.predict(op.name(), &cost, ceilings);
+    let variant = op.choose(shape, chip);
+    let p = calibration.predict(op.name(), variant, &cost, ceilings);
+    let fit = calibration.fit(op.name(), variant, p.floor.bound());
     let total = cost.bytes().max(1) as f64;
     let memory = p.floor.bound() == Bound::Memory;
     let term = |name: String, bytes, flops, floor: f64, ns: f64, provenance| Term {
@@ -110,6 +117,8 @@ pub fn plan(plan: &Plan, chip: &Chip, ceilings: &Ceilings, calibration: &Calibra
     }
     for name in names {
         let of: Vec<_> = nodes.iter().filter(|n| n.class == name).collect();
+        // Every class of a decode step but huge batches' products is bound by memory.
+        let bound = if of[0].bytes as f64 / ceilings.read_gbps >= of[0].floor_ns * 0.9 { Bound::Memory } else { Bound::Compute };
         terms.push(Term {
             name: name.into(),
             count: of.len() as u64,
@@ -117,7 +126,7 @@ pub fn plan(plan: &Plan, chip: &Chip, ceilings: &Ceilings, calibration: &Calibra
             flops: of.iter().map(|n| n.flops).sum(),
             floor_ns: round(of.iter().map(|n| n.floor_ns).sum()),
             ns: round(of.iter().map(|n| n.predicted_ns).sum()),
-            provenance: calibration.fit(&of[0].op).provenance,
+            provenance: calibration.fit(&of[0].op, &of[0].variant, bound).provenance,
         });
     }
     terms.sort_by_key(|t| std::cmp::Reverse(t.ns));
@@ -141,10 +150,10 @@ mod tests {
 
     #[test]
     fn a_kernels_terms_add_up() {
-        let (_, ceilings) = card("h200").unwrap();
+        let (chip, ceilings) = card("h200").unwrap();
         for op in kernels::OPS {
             for shape in op.bench_shapes() {
-                let f = kernel(*op, &shape, &ceilings, &Calibration::default()).unwrap();
+                let f = kernel(*op, &shape, &chip, &ceilings, &Calibration::default()).unwrap();
                 let sum: i64 = f.terms.iter().map(|t| t.ns).sum();
                 assert!((sum - f.predicted_ns).abs() <= f.terms.len() as i64, "{} {shape}: {f:?}", op.name());
                 assert!(f.floor_ns <= f.low_ns && f.low_ns <= f.predicted_ns && f.predicted_ns <= f.high_ns);

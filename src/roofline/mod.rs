@@ -1,5 +1,6 @@
 //! What a machine can do, and what a plan should therefore cost. Pure: no device is touched.
 
+pub mod calibrate;
 pub mod ceilings;
 pub mod machine;
 pub mod plot;

@@ -1,23 +1,35 @@
 //! The calibrated estimate: what a kernel should really cost, with an interval, beside the floor that physics sets.
 //!
-//! The form is t = t0 + floor / efficiency, per op: t0 is the ramp, drain and edge that every launch pays, efficiency
-//! the share of the ceiling that a long run of the op reaches. Both come from measured runs and say which.
+//! The form is t = t0 + floor / efficiency, per op, variant and bound: t0 is the ramp, drain and edge that every launch
+//! pays, efficiency the share of the ceiling that a long run reaches. The fits in use are data, `data/calibration-h200.json`,
+//! made by [`super::calibrate`] from committed runs of `bench`.
 
+use super::ceilings::Bound;
 use super::{Ceilings, Floor};
 use crate::op::Cost;
 use crate::units::Provenance;
 use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
 
-/// The fit of one op on one card.
+/// The fit of one variant on one card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     pub op: String,
+    /// Empty: the best variant of each shape.
+    #[serde(default)]
+    pub variant: String,
+    /// What bound the shapes it was made from; absent in older recordings.
+    #[serde(default)]
+    pub bound: Option<Bound>,
     /// Fixed time of a launch inside a graph, ns.
     pub fixed_ns: f64,
     /// Share of the ceiling reached by the part that grows with size.
     pub efficiency: f64,
     /// Half-width of the 80 % interval, relative.
     pub spread: f64,
+    /// Shapes that it was made from.
+    #[serde(default)]
+    pub n: usize,
     pub provenance: Provenance,
     pub source: String,
 }
@@ -39,44 +51,46 @@ pub struct Prediction {
 }
 
 impl Default for Calibration {
-    /// Assumptions written down before the first run (see `lab_notes/`); a run of `bench` on the card replaces them.
+    /// The fits of the recorded H200; `workbench predict calibrate` makes others from runs of `bench`.
     fn default() -> Self {
-        let fit = |op: &str, fixed_ns: f64, efficiency: f64, spread: f64| Fit {
-            op: op.into(),
-            fixed_ns,
-            efficiency,
-            spread,
-            provenance: Provenance::Assumed,
-            source: "lab notes of 2026-11-30, before any run".into(),
-        };
-        Self {
-            fits: vec![
-                fit("matmul", 2_500.0, 1.0, 0.15),
-                fit("w4a16", 2_000.0, 0.75, 0.25),
-                fit("paged_attention", 4_300.0, 0.98, 0.3),
-                fit("softmax", 2_000.0, 0.97, 0.1),
-            ],
-        }
+        static FITS: LazyLock<Calibration> = LazyLock::new(|| {
+            let text = include_str!("../../data/calibration-h200.json");
+            serde_json::from_str(text).expect("data/calibration-h200.json is checked by the tests")
+        });
+        FITS.clone()
     }
 }
 
 impl Calibration {
-    /// The fit of an op; ops without one pay 2 µs a launch at 90 % of the ceiling.
-    pub fn fit(&self, op: &str) -> Fit {
-        self.fits.iter().find(|f| f.op == op).cloned().unwrap_or_else(|| Fit {
+    /// The fit of a variant where that bound rules; else that of the op's best variants, with a wide interval; else 2 µs
+    /// a launch at 90 % of the ceiling.
+    pub fn fit(&self, op: &str, variant: &str, bound: Bound) -> Fit {
+        let of = |v: &str| {
+            let mut found = self.fits.iter().filter(|f| f.op == op && f.variant == v);
+            found.clone().find(|f| f.bound == Some(bound)).or_else(|| found.find(|f| f.bound.is_none())).cloned()
+        };
+        let best = || {
+            let fit = of("")?;
+            let source = format!("{} (best variants, not {variant})", fit.source);
+            Some(Fit { spread: fit.spread.max(0.4), provenance: Provenance::Derived, source, ..fit })
+        };
+        of(variant).or_else(best).unwrap_or_else(|| Fit {
             op: op.into(),
+            variant: variant.into(),
+            bound: Some(bound),
             fixed_ns: 2_000.0,
             efficiency: 0.9,
             spread: 0.5,
+            n: 0,
             provenance: Provenance::Assumed,
             source: "no run of this op yet".into(),
         })
     }
 
-    /// Floor and calibrated estimate of one launch of an op.
-    pub fn predict(&self, op: &str, cost: &Cost, ceilings: &Ceilings) -> Prediction {
-        let fit = self.fit(op);
+    /// Floor and calibrated estimate of one launch of a variant.
+    pub fn predict(&self, op: &str, variant: &str, cost: &Cost, ceilings: &Ceilings) -> Prediction {
         let floor = ceilings.floor(cost);
+        let fit = self.fit(op, variant, floor.bound());
         let ns = fit.fixed_ns + floor.ns / fit.efficiency;
         Prediction { floor, ns, low: (ns * (1.0 - fit.spread)).max(floor.ns), high: ns * (1.0 + fit.spread) }
     }
@@ -86,15 +100,29 @@ impl Calibration {
 mod tests {
     use super::*;
     use crate::op::Unit;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn never_below_the_floor_and_monotone_in_bytes(bytes in 0u64..10_000_000_000, more in 1u64..1_000_000_000, op in 0usize..5) {
+            let (c, cal) = (Ceilings::h200(), Calibration::default());
+            let op = ["matmul", "w4a16", "paged_attention", "softmax", "unheard_of"][op];
+            let at = |bytes| cal.predict(op, "gemv", &Cost::new(Unit::Tensor16, 2).read("w", bytes), &c);
+            let (p, q) = (at(bytes), at(bytes + more));
+            prop_assert!(p.floor.ns <= p.low && p.low <= p.ns && p.ns <= p.high, "{op} {bytes} {p:?}");
+            prop_assert!(q.ns > p.ns && q.floor.ns > p.floor.ns);
+        }
+    }
 
     #[test]
-    fn prediction_is_never_below_the_floor() {
-        let (c, cal) = (Ceilings::h200(), Calibration::default());
-        for bytes in [0u64, 1_000, 1_000_000, 1_000_000_000] {
-            for op in ["matmul", "w4a16", "paged_attention", "softmax", "unheard_of"] {
-                let p = cal.predict(op, &Cost::new(Unit::Tensor16, 2).read("w", bytes), &c);
-                assert!(p.floor.ns <= p.low && p.low <= p.ns && p.ns <= p.high, "{op} {bytes} {p:?}");
-            }
+    fn the_fits_are_recorded_and_say_where() {
+        let cal = Calibration::default();
+        assert!(cal.fits.len() >= 8);
+        for f in &cal.fits {
+            assert!(f.provenance == Provenance::Recorded && f.source.starts_with("reports/"), "{f:?}");
+            assert!(f.fixed_ns >= 0.0 && f.efficiency > 0.0 && f.efficiency <= 1.0 && f.spread > 0.0, "{f:?}");
         }
+        assert_eq!(cal.fit("matmul", "unheard_of", Bound::Memory).provenance, Provenance::Derived);
+        assert_eq!(cal.fit("unheard_of", "x", Bound::Memory).provenance, Provenance::Assumed);
     }
 }
