@@ -118,7 +118,11 @@ pub fn plan(plan: &Plan, chip: &Chip, ceilings: &Ceilings, calibration: &Calibra
     for name in names {
         let of: Vec<_> = nodes.iter().filter(|n| n.class == name).collect();
         // Every class of a decode step but huge batches' products is bound by memory.
-        let bound = if of[0].bytes as f64 / ceilings.read_gbps >= of[0].floor_ns * 0.9 { Bound::Memory } else { Bound::Compute };
+        let bound = if of[0].bytes as f64 / ceilings.read_gbps >= of[0].floor_ns * 0.9 {
+            Bound::Memory
+        } else {
+            Bound::Compute
+        };
         terms.push(Term {
             name: name.into(),
             count: of.len() as u64,

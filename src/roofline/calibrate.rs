@@ -91,7 +91,8 @@ fn line(points: &[&Point]) -> (f64, f64) {
     });
     let [xx, xy, yy, x, y] = sums;
     let det = xx * yy - xy * xy;
-    let free = if det.abs() > 1e-12 * xx * yy { ((x * yy - y * xy) / det, (y * xx - x * xy) / det) } else { (0.0, y / yy) };
+    let free =
+        if det.abs() > 1e-12 * xx * yy { ((x * yy - y * xy) / det, (y * xx - x * xy) / det) } else { (0.0, y / yy) };
     match free {
         (t0, inverse) if t0 >= 0.0 && inverse >= 1.0 => (t0, 1.0 / inverse),
         (t0, _) if t0 < 0.0 => (0.0, (yy / y).min(1.0)),
@@ -112,7 +113,14 @@ mod tests {
     use super::*;
 
     fn point(floor_ns: f64, ns: f64) -> Point {
-        Point { op: "o".into(), variant: "v".into(), shape: format!("n={floor_ns}"), bound: Bound::Memory, floor_ns, ns }
+        Point {
+            op: "o".into(),
+            variant: "v".into(),
+            shape: format!("n={floor_ns}"),
+            bound: Bound::Memory,
+            floor_ns,
+            ns,
+        }
     }
 
     #[test]
