@@ -146,6 +146,7 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
                 .i32(cut.pitch as i64)
                 .i32(c.depth as i64)
                 .i32(cut.stages as i64)
+                .i32(i64::from(c.turn))
         }
         "wgmma" => {
             let tile = choose::wgmma_tile(variant, p, chip)?;

@@ -29,6 +29,7 @@ struct Cut {
     i32 pitch;   // Rows from one 64-row operand to the next: a multiple of 8, at most 64.
     i32 depth;   // Slices of 64 k-elements in a stage.
     i32 stages;
+    i32 turn;    // Whether tiles begin at different places of k, so that SMs do not ask L2 for the same x at the same time.
 };
 
 // N columns (rows of x); C consumer warpgroups with MT operands of 64 rows each: operand i of consumer c begins at row
@@ -77,12 +78,17 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
                 if (++at.step == steps) at.step = 0, at.tile += clusters;
                 if (++at.stage == cut.stages) at.stage = 0, at.round ^= 1;
             };
+            const i32 turn = cut.turn && steps > 0 ? cluster * 5 % steps : 0;
+            auto place = [&](const Cursor& at) {
+                i32 step = at.step + turn;
+                return (first + (step < steps ? step : step - steps)) * chunk;
+            };
             auto load_w = [&](const Cursor& at) {
                 i32 col0 = at.tile / tiles_m * tile_cols;
                 mbar_arrive_expect_tx(full + at.stage, stage_bytes);
                 for (i32 d = 0; d < cut.depth; d++) {
                     T* to = shared + at.stage * stage_elements + d * slice;
-                    i32 k0 = (first + at.step) * chunk + d * BK;
+                    i32 k0 = place(at) + d * BK;
                     tma_load_2d(to, w_map, full + at.stage, k0, col0);
                     if (a.silu()) tma_load_2d(to + C * cut.pitch * BK, w_map, full + at.stage, k0, a.n / 2 + col0);
                 }
@@ -91,7 +97,7 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
                 i32 row0 = at.tile % tiles_m * N;
                 for (i32 d = 0; d < cut.depth; d++)
                     tma_load_2d(shared + at.stage * stage_elements + d * slice + C * MT * cut.pitch * BK, x_map,
-                                full + at.stage, (first + at.step) * chunk + d * BK, row0);
+                                full + at.stage, place(at) + d * BK, row0);
             };
             const Cursor start{cluster, 0, 0, 0};
             Cursor ahead = start, at = start;
@@ -234,8 +240,8 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
 #define SWAP_AB(T, N, MT, C, B)                                                                                        \
     WB_KERNEL void __launch_bounds__(C * WARPGROUP + 32, B) matmul_swap_ab_##T##_n##N##_r##MT##c##C(                   \
         MATMUL_PARAMS(T), const __grid_constant__ TensorMapArg w_map, const __grid_constant__ TensorMapArg x_map,      \
-        i32 rows, i32 pitch, i32 depth, i32 stages) {                                                                  \
-        swap_ab<T, N, MT, C>(MATMUL_ARGS(T), &w_map, &x_map, Cut{rows, pitch, depth, stages});                         \
+        i32 rows, i32 pitch, i32 depth, i32 stages, i32 turn) {                                                                  \
+        swap_ab<T, N, MT, C>(MATMUL_ARGS(T), &w_map, &x_map, Cut{rows, pitch, depth, stages, turn});                         \
     }                                                                                                                  \
     WB_ENTRY(matmul_swap_ab_##T##_n##N##_r##MT##c##C)
 

@@ -228,14 +228,20 @@ pub struct SwapAb {
     pub split: u64,
     /// Blocks that shared memory leaves room for on an SM: 2 lets the next kernel's stand beside this one's.
     pub per_sm: u64,
+    /// Whether tiles begin at different places of k.
+    pub turn: bool,
 }
 
 const fn swap_ab(m: u64, operands: u64, consumers: u64, depth: u64, split: u64, per_sm: u64) -> SwapAb {
-    SwapAb { m, operands, consumers, depth, split, per_sm }
+    SwapAb { m, operands, consumers, depth, split, per_sm, turn: false }
+}
+
+const fn turned(cut: SwapAb) -> SwapAb {
+    SwapAb { turn: true, ..cut }
 }
 
 /// The cuts of one width, in the order in which ties are settled.
-const fn swap_ab_cuts(m: u64) -> [SwapAb; 14] {
+const fn swap_ab_cuts(m: u64) -> [SwapAb; 16] {
     // By registers an SM holds one block of the widest.
     let pair = if m < 128 { 2 } else { 1 };
     [
@@ -253,11 +259,13 @@ const fn swap_ab_cuts(m: u64) -> [SwapAb; 14] {
         swap_ab(m, 2, 2, 1, 1, 1),
         swap_ab(m, 1, 2, 2, 2, 1),
         swap_ab(m, 2, 2, 1, 4, 1),
+        turned(swap_ab(m, 1, 2, 1, 2, pair)),
+        turned(swap_ab(m, 2, 2, 1, 1, pair)),
     ]
 }
 
-/// `cfg` = 14 times the width's place (8, 16, 32, 64, 128) + the cut's.
-pub const SWAP_AB: &[[SwapAb; 14]] =
+/// `cfg` = 16 times the width's place (8, 16, 32, 64, 128) + the cut's.
+pub const SWAP_AB: &[[SwapAb; 16]] =
     &[swap_ab_cuts(8), swap_ab_cuts(16), swap_ab_cuts(32), swap_ab_cuts(64), swap_ab_cuts(128)];
 
 /// What a [`SwapAb`] makes of a problem on a chip.

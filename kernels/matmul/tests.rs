@@ -139,8 +139,8 @@ fn swapped_operands_give_every_sm_the_same_share() {
             .0
             .contains("mma")
     );
-    let far = Shape::parse("m=8,n=64,k=128,cfg=70").unwrap();
-    assert!(Matmul.supports("swap_ab", &far, &Chip::H200).unwrap_err().0.contains("0 to 69"));
+    let far = Shape::parse("m=8,n=64,k=128,cfg=80").unwrap();
+    assert!(Matmul.supports("swap_ab", &far, &Chip::H200).unwrap_err().0.contains("0 to 79"));
 }
 
 #[test]
