@@ -3,5 +3,6 @@
 pub mod floors;
 pub mod forecast;
 pub mod occupancy;
+pub mod shapes;
 pub mod step;
 pub mod waterfall;

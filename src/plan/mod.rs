@@ -4,6 +4,7 @@ pub mod decode;
 pub mod dims;
 pub mod engine_log;
 pub mod model;
+pub mod serve;
 pub mod size;
 
 use crate::op::{Bindings, DType, Init, OpResult, Shape};

@@ -2,6 +2,7 @@
 
 pub mod calibrate;
 pub mod ceilings;
+pub mod cited;
 pub mod machine;
 pub mod plot;
 pub mod predict;
