@@ -623,7 +623,9 @@ pub trait Op: Sync {
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |t: &str| t.to_lowercase().chars().filter(|c| c.is_alphanumeric()).collect::<Vec<char>>();
     let wanted = plain(name);
-    let near = known.into_iter().map(|k| (distance(&wanted, &plain(k)), k)).min_by_key(|(d, _)| *d)?;
+    // Of equally near names, the one that goes on where this one ends.
+    let order = |(d, k): &(usize, &str)| (*d, !plain(k).starts_with(&wanted));
+    let near = known.into_iter().map(|k| (distance(&wanted, &plain(k)), k)).min_by_key(order)?;
     (near.0 <= (wanted.len() / 3).max(1)).then_some(near.1)
 }
 

@@ -1,14 +1,19 @@
 //! `workbench predict`: the number before the run. Needs no GPU.
 
+mod cited;
+mod serve;
+
 use super::OutputArgs;
 use super::table::{Sheet, emit, grouped, percent, us};
 use crate::error::{Error, Result};
 use crate::explain::forecast::{self, Forecast};
+use crate::explain::shapes;
 use crate::kernels;
 use crate::op::{DType, Shape};
 use crate::plan::decode::{self, Options, Weights};
+use crate::plan::dims::{Dims, Stored};
 use crate::plan::model::Model;
-use crate::roofline::{Calibration, Ceilings, calibrate};
+use crate::roofline::{Calibration, Ceilings, calibrate, machine};
 use crate::units::{Bytes, Flops};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -36,8 +41,17 @@ enum What {
         #[arg(long, default_value = "2048")]
         ctx: String,
         /// Projection weights
-        #[arg(long, default_value = "bf16", value_parser = ["bf16", "f16", "w4a16"])]
+        #[arg(long, default_value = "bf16", value_parser = ["bf16", "f16", "w4a16", "fp8", "mxfp4"])]
         weights: String,
+        /// Elements of the KV cache
+        #[arg(long, default_value = "bf16", value_parser = ["bf16", "fp8"])]
+        kv: String,
+        /// Cards that share each layer
+        #[arg(long, default_value_t = 1)]
+        tp: u64,
+        /// What another engine would take, from published rows: llama.cpp, gpt-fast, vllm, tensorrt-llm
+        #[arg(long, value_name = "NAME")]
+        engine: Option<String>,
         /// Weights that share a scale (w4a16); 0 for a whole row
         #[arg(long, default_value_t = 128)]
         group: u64,
@@ -51,6 +65,10 @@ enum What {
         #[arg(long)]
         no_fuse: bool,
     },
+    /// Serving: time to first token, time per token, where batching, chunks, prefix cache and speculation stop paying
+    Serve(serve::Args),
+    /// Published decode throughputs, each estimated from the others
+    Cited,
     /// Fits of this card's kernels from JSON lines of `bench`
     Calibrate {
         /// Files that `bench --json` wrote
@@ -76,10 +94,14 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     if let What::Calibrate { files, source } = &args.what {
         return calibrate(files, source, out);
     }
+    if matches!(args.what, What::Cited) {
+        return cited::table(out);
+    }
     let (chip, ceilings) = forecast::card(&args.gpu)?;
     let calibration = Calibration::default();
     let (title, forecast, batch) = match args.what {
-        What::Calibrate { .. } => return Ok(()),
+        What::Calibrate { .. } | What::Cited => return Ok(()),
+        What::Serve(a) => return serve::run(&a, &args.gpu, &ceilings, &calibration, out),
         What::Kernel { op, shape } => {
             let op = kernels::op(&op)?;
             let shape = Shape::parse(&shape)?;
@@ -90,24 +112,72 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
             let forecast = forecast::kernel(op, &shape, &chip, &ceilings, &calibration)?;
             (format!("{} {shape}", op.name()), forecast, None)
         }
-        What::Step { model, batch, ctx, weights, group, asymmetric, page, no_fuse } => {
+        What::Step { model, batch, ctx, weights, kv, tp, engine, group, asymmetric, page, no_fuse } => {
             if batch == 0 || batch > MOST_REQUESTS {
                 return Err(Error::usage(format!("--batch {batch} is not 1 to {MOST_REQUESTS}")));
             }
+            let tokens = Shape::new().with("ctx", &ctx).int("ctx")?;
+            if let Some(engine) = engine {
+                return cited::step(&engine, &model, &args.gpu, &weights, (batch, tokens, tp), out);
+            }
+            // What the plan cannot run is predicted from its shapes.
+            let why = match Model::find(&model) {
+                _ if tp > 1 => Some("it runs on one card".to_string()),
+                _ if kv == "fp8" => Some("its cache is 16 bit".into()),
+                _ if ["fp8", "mxfp4"].contains(&weights.as_str()) => Some(format!("it has no {weights} weights")),
+                Err(e) => Some(e.what),
+                Ok(m) if m.sliding_window.is_some_and(|w| w < tokens) => Some("it has no sliding windows".into()),
+                Ok(_) => None,
+            };
+            if let Some(why) = why {
+                let dims = Dims::find(&model)?;
+                let request = shapes::Request {
+                    dims,
+                    stored: stored(&weights, group),
+                    kv_element: if kv == "fp8" { 1 } else { 2 },
+                    tp,
+                    batch,
+                    ctx: tokens,
+                };
+                let sheet = machine::find(&args.gpu)?;
+                let forecast = shapes::step(&request, &sheet, &ceilings, &calibration)?;
+                let of = if tp > 1 { format!(" on each of {tp} cards") } else { String::new() };
+                let title = format!("{} {weights} batch {batch} context {tokens}{of}", request.dims.name);
+                let (sheet, mut tail) = text(&title, &forecast, Some(batch), &ceilings);
+                tail += &format!("from shapes alone: `step` cannot run this yet: {why}\n");
+                return emit(out, &[sheet], &tail, &to_json(&title, &forecast, &ceilings)?);
+            }
+            let verify = format!(
+                "verify: workbench step --model {model} --batch {batch} --ctx {ctx} --weights {weights}{}{}",
+                if weights == "w4a16" { format!(" --group {group}") } else { String::new() },
+                if no_fuse { " --no-fuse" } else { "" }
+            );
             let options = Options {
                 dtype: if weights == "f16" { DType::F16 } else { DType::Bf16 },
                 weights: if weights == "w4a16" { Weights::W4a16 { group, asymmetric } } else { Weights::Dense },
                 page,
                 fuse: !no_fuse,
-                ..Options::uniform(batch, Shape::new().with("ctx", ctx).int("ctx")?)
+                ..Options::uniform(batch, tokens)
             };
             let (plan, _) = decode::decode(&Model::find(&model)?, &options, &chip)?;
             let forecast = forecast::plan(&plan, &chip, &ceilings, &calibration)?;
-            (plan.title, forecast, Some(batch))
+            (plan.title, forecast, Some((batch, verify)))
         }
     };
-    let (sheet, tail) = text(&title, &forecast, batch, &ceilings);
+    let (batch, verify) = batch.map_or((None, String::new()), |(b, v)| (Some(b), format!("{v}\n")));
+    let (sheet, mut tail) = text(&title, &forecast, batch, &ceilings);
+    tail += &verify;
     emit(out, &[sheet], &tail, &to_json(&title, &forecast, &ceilings)?)
+}
+
+/// How weights of this name lie in memory.
+fn stored(weights: &str, group: u64) -> Stored {
+    match weights {
+        "fp8" => Stored::Fp8,
+        "mxfp4" => Stored::Mxfp4,
+        "w4a16" => Stored::W4a16 { group },
+        _ => Stored::Bf16,
+    }
 }
 
 fn calibrate(files: &[PathBuf], source: &str, out: &OutputArgs) -> Result<()> {

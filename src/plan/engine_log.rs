@@ -14,6 +14,9 @@ const GIB: f64 = 1_073_741_824.0;
 /// Relative difference up to which two numbers agree: logs round to two decimals.
 pub const AGREES: f64 = 0.01;
 
+/// The same for a pool whose activations and runtime the log does not say.
+pub const ASSUMED: f64 = 0.10;
+
 /// Who wrote the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -233,13 +236,21 @@ pub struct Row {
     pub predicted: f64,
     /// How the prediction comes about.
     pub arithmetic: String,
+    /// Whether a part of it is taken on trust; then within 10 % is agreement.
+    pub assumed: bool,
     pub agrees: bool,
 }
 
 impl Row {
     fn new(quantity: &'static str, reported: f64, predicted: f64, arithmetic: String) -> Self {
         let agrees = (reported - predicted).abs() <= AGREES * predicted.abs().max(1.0);
-        Self { quantity, reported, predicted, arithmetic, agrees }
+        Self { quantity, reported, predicted, arithmetic, assumed: false, agrees }
+    }
+    /// The same where a part of the prediction is taken on trust.
+    fn on_trust(mut self) -> Self {
+        self.assumed = true;
+        self.agrees = self.gap().abs() <= ASSUMED;
+        self
     }
     /// Reported over predicted, less one.
     pub fn gap(&self) -> f64 {
@@ -301,7 +312,9 @@ pub fn reconcile(r: &Report, question: &Question) -> Result<Reconciled> {
         };
         if r.engine != Engine::LlamaCpp {
             let text = format!("{} × {} − {how}", gib(q.memory as f64), q.util);
-            rows.push(Row::new("pool", reported, usable - taken, text));
+            let row = Row::new("pool", reported, usable - taken, text);
+            let said = r.peak_bytes.is_some() || r.activation_bytes.is_some();
+            rows.push(if said { row } else { row.on_trust() });
         } else if let Some(tokens) = r.tokens {
             let text = format!("{tokens} cells in {} layers", m.layers);
             rows.push(Row::new("pool", reported, m.kv_bytes(tokens, q.kv_element, 1) as f64, text));
