@@ -95,7 +95,10 @@ pub fn step(r: &Request, sheet: &Datasheet, ceilings: &Ceilings, calibration: &C
     let (d, b) = (&r.dims, r.batch as f64);
     d.shared_by(r.tp)?;
     if r.batch == 0 || r.ctx == 0 || r.ctx > d.max_positions {
-        return Err(Error::usage(format!("batch {} at {} tokens: both at least 1, tokens at most {}", r.batch, r.ctx, d.max_positions)));
+        return Err(Error::usage(format!(
+            "batch {} at {} tokens: both at least 1, tokens at most {}",
+            r.batch, r.ctx, d.max_positions
+        )));
     }
     let t = d.tensors(r.tp);
     let forecast =

@@ -157,15 +157,16 @@ mod tests {
             let r = ROWS.iter().find(|r| r.id == id).unwrap();
             r.floor_ns().unwrap() / r.step_ns()
         };
-        for (id, share) in [("D1", 0.75), ("D3", 0.81), ("D5", 0.39), ("D7", 0.74), ("D8", 0.69), ("D11", 0.50), ("D12", 0.61)] {
+        for (id, share) in
+            [("D1", 0.75), ("D3", 0.81), ("D5", 0.39), ("D7", 0.74), ("D8", 0.69), ("D11", 0.50), ("D12", 0.61)]
+        {
             assert!((mbu(id) - share).abs() < 0.015, "{id}: {}", mbu(id));
         }
     }
 
     #[test]
     fn left_out_rows_are_met_within_a_quarter_in_the_median() {
-        let miss: Vec<f64> =
-            ROWS.iter().map(|r| (r.step_ns() / estimate(r).unwrap().ns).ln().abs()).collect();
+        let miss: Vec<f64> = ROWS.iter().map(|r| (r.step_ns() / estimate(r).unwrap().ns).ln().abs()).collect();
         assert!(stats::median(&miss) <= 1.25f64.ln(), "{miss:?}");
         for r in ROWS.iter() {
             assert!(!estimate(r).unwrap().overhead.rows.contains(&r.id));
