@@ -132,8 +132,10 @@ pub fn swap_ab_config(p: &Problem, chip: &Chip) -> OpResult<&'static SwapAb> {
         })?
     } else {
         let cuts = SWAP_AB.iter().find(|cuts| cuts[0].m >= p.m).unwrap_or(&SWAP_AB[SWAP_AB.len() - 1]);
+        // Measured on an H200: clusters of four lose what they save in x several times over, and a block that fills an
+        // SM alone earns it with the widest tiles only.
         cuts.iter()
-            .filter(takes)
+            .filter(|c| takes(c) && c.split <= 2 && (c.per_sm == 2 || c.operands == 2))
             .min_by_key(|c| c.effort(p, chip))
             .ok_or_else(|| crate::op_error!("swap_ab does not fit in {} bytes of shared memory", chip.shared_optin))?
     };
@@ -154,7 +156,7 @@ pub fn gemv_table(variant: &str) -> Option<&'static [Gemv]> {
 }
 
 /// Rows of x up to which the operands are swapped on 9.0.
-const SWAP_AB_M: u64 = 128;
+const SWAP_AB_M: u64 = 64;
 /// Rows of x up to which mma.sync, operands swapped, streams weights as fast as memory gives them.
 const SKINNY_M: u64 = 128;
 /// The largest tile of wgmma_streamk.
@@ -170,10 +172,13 @@ pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
     let decode = ["gemv_async", "gemv"];
     let takes = |v: &&str| gemv_table(v).is_some_and(|table| gemv_config(table, v, &p, chip).is_ok());
     let rows = if p.pre { 4 } else { 2 };
-    if let Some(v) = decode.into_iter().find(|v| p.m <= rows && takes(v)) {
+    let wgmma = chip.sm == 90 && p.k.is_multiple_of(8);
+    // With more than 64 rows of w to an SM the products of two rows of x cost more than their bytes: 74 µs for 56 by
+    // cuBLASLt at 28672 x 4096, measured on an H200.
+    let few = p.m == 1 || !wgmma || p.n <= 64 * u64::from(chip.sms);
+    if let Some(v) = decode.into_iter().find(|v| p.m <= rows && few && takes(v)) {
         return v;
     }
-    let wgmma = chip.sm == 90 && p.k.is_multiple_of(8);
     let streams = |v: &str| streamk_table(v).is_some_and(|table| streamk_config(table, v, &p, chip).is_ok());
     match p.m {
         m if m <= SWAP_AB_M && wgmma && swap_ab_config(&p, chip).is_ok() => "swap_ab",

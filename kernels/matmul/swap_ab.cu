@@ -70,37 +70,39 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
     if (consumer == C) {
         if (threadIdx.x % 32 == 0) {
             const u32 stage_bytes = cut.depth * (cut.rows + N) * BK * sizeof(T);
+            // The one thread that asks is soon the bound: it divides once a tile, and a stage costs it additions.
+            const i32 turn = cut.turn && steps > 0 ? cluster * 5 % steps : 0;
             struct Cursor {
-                i32 tile, step, stage;
+                i32 tile, step, stage, row0, col0, k0;
                 u32 round;
             };
-            auto advance = [&](Cursor& at) {
-                if (++at.step == steps) at.step = 0, at.tile += clusters;
-                if (++at.stage == cut.stages) at.stage = 0, at.round ^= 1;
+            auto enter = [&](Cursor& at) {
+                at.step = 0;
+                at.row0 = at.tile % tiles_m * N, at.col0 = at.tile / tiles_m * tile_cols;
+                at.k0 = (first + turn) * chunk;
             };
-            const i32 turn = cut.turn && steps > 0 ? cluster * 5 % steps : 0;
-            auto place = [&](const Cursor& at) {
-                i32 step = at.step + turn;
-                return (first + (step < steps ? step : step - steps)) * chunk;
+            auto advance = [&](Cursor& at) {
+                at.k0 += chunk;
+                if (at.k0 == (first + steps) * chunk) at.k0 = first * chunk;
+                if (++at.stage == cut.stages) at.stage = 0, at.round ^= 1;
+                if (++at.step == steps) at.tile += clusters, enter(at);
             };
             auto load_w = [&](const Cursor& at) {
-                i32 col0 = at.tile / tiles_m * tile_cols;
+                T* to = shared + at.stage * stage_elements;
                 mbar_arrive_expect_tx(full + at.stage, stage_bytes);
-                for (i32 d = 0; d < cut.depth; d++) {
-                    T* to = shared + at.stage * stage_elements + d * slice;
-                    i32 k0 = place(at) + d * BK;
-                    tma_load_2d(to, w_map, full + at.stage, k0, col0);
-                    if (a.silu()) tma_load_2d(to + C * cut.pitch * BK, w_map, full + at.stage, k0, a.n / 2 + col0);
+                for (i32 d = 0, k0 = at.k0; d < cut.depth; d++, k0 += BK, to += slice) {
+                    tma_load_2d(to, w_map, full + at.stage, k0, at.col0);
+                    if (a.silu()) tma_load_2d(to + C * cut.pitch * BK, w_map, full + at.stage, k0, a.n / 2 + at.col0);
                 }
             };
             auto load_x = [&](const Cursor& at) {
-                i32 row0 = at.tile % tiles_m * N;
-                for (i32 d = 0; d < cut.depth; d++)
-                    tma_load_2d(shared + at.stage * stage_elements + d * slice + C * MT * cut.pitch * BK, x_map,
-                                full + at.stage, place(at) + d * BK, row0);
+                T* to = shared + at.stage * stage_elements + C * MT * cut.pitch * BK;
+                for (i32 d = 0, k0 = at.k0; d < cut.depth; d++, k0 += BK, to += slice)
+                    tma_load_2d(to, x_map, full + at.stage, k0, at.row0);
             };
-            const Cursor start{cluster, 0, 0, 0};
-            Cursor ahead = start, at = start;
+            Cursor at{cluster, 0, 0, 0, 0, 0, 0};
+            enter(at);
+            Cursor ahead = at;
             i32 early = 0;
             if (steps > 0)
                 for (; early < cut.stages && ahead.tile < tiles; early++, advance(ahead)) load_w(ahead);

@@ -312,19 +312,21 @@ impl SwapAb {
         let shared = stages * self.depth * slice + spare + sums;
         Cut { cols, rows: cols * if silu { 2 } else { 1 }, pitch, tiles, blocks, stages, shared }
     }
-    /// Bytes that the busiest SM waits for: its weights; its share of x, which L2 has, at half the price; both at up to
-    /// half as much again where less than 48 KB of weights are in flight; the exchange in a cluster, worth the bytes of
-    /// 0.7 µs; and the bytes of 1.6 µs where the next kernel's blocks find no room beside this one's.
+    /// Bytes that the busiest SM waits for: its weights; its share of x, which all SMs ask of L2 at once, at three quarters
+    /// of the price; both at up to half as much again where the ring holds less than 96 KB of weights; the exchange in a
+    /// cluster, worth the bytes of 0.2 µs; those of 1.8 µs where the next kernel's blocks find no room beside this one's;
+    /// and those of 0.1 µs for every stage, which cost the thread that asks.
     pub fn effort(&self, p: &Problem, chip: &Chip) -> u64 {
         let c = self.cut(p, chip);
         let waves = c.tiles.div_ceil(self.slots(chip));
         let k = p.k.div_ceil(self.split) * 2;
-        let exchange = if self.split > 1 { 24 << 10 } else { 0 };
-        let alone = if self.per_sm == 1 { 56 << 10 } else { 0 };
-        const ENOUGH: u64 = 48 << 10;
-        let missing = ENOUGH.saturating_sub((c.stages - 1) * self.depth * c.rows * 128);
-        let stream = waves * (c.rows * k + self.m * k / 2);
-        stream + stream / 2 * missing / ENOUGH + exchange + alone
+        let exchange = if self.split > 1 { 8 << 10 } else { 0 };
+        let alone = if self.per_sm == 1 { 64 << 10 } else { 0 };
+        const ENOUGH: u64 = 96 << 10;
+        let missing = ENOUGH.saturating_sub(c.stages * self.depth * c.rows * 128);
+        let stages = waves * k.div_ceil(128 * self.depth) * (3 << 10);
+        let stream = waves * (c.rows * k + self.m * k * 3 / 4);
+        stream + stages + stream / 2 * missing / ENOUGH + exchange + alone
     }
     /// Whether its share of an SM's shared memory holds two stages.
     pub fn fits(&self, p: &Problem, chip: &Chip) -> bool {
