@@ -32,14 +32,65 @@ fn every_recorded_step_closes_again() {
     }
 }
 
+/// What a stated number may be: every recorded step's medians and floor, every PyTorch row, every measured ceiling, each
+/// as text with its unit.
+fn recorded() -> std::collections::BTreeMap<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/h200");
+    let mut known = std::collections::BTreeMap::new();
+    let mut ms = |ns: f64, source: String| known.insert(format!("{:.3} ms", ns / 1e6), source);
+    for run in runs() {
+        let r = Recording::load(&run).unwrap();
+        let name = run.file_name().unwrap().to_string_lossy().into_owned();
+        ms(r.nodes.iter().map(|n| n.floor_ns).sum(), format!("floor of {name}"));
+        for mode in &r.modes {
+            ms(mode.untraced.median_ns, format!("{} of {name}", mode.mode));
+        }
+    }
+    for folder in std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()) {
+        let file = folder.join("decode_step.jsonl");
+        for line in std::fs::read_to_string(&file).unwrap_or_default().lines() {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            if let Some(us) = row["us"].as_f64() {
+                ms(us * 1e3, format!("{} of {}", row["peer"], file.display()));
+            }
+        }
+    }
+    for folder in std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()) {
+        let Ok(text) = std::fs::read_to_string(folder.join("roofline.json")) else { continue };
+        let run: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for (key, value) in run["ceilings"].as_object().unwrap() {
+            let (Some(value), source) = (value.as_f64(), format!("{key} of {}", folder.display())) else { continue };
+            match key.rsplit('_').next() {
+                Some("gbps") => known.insert(format!("{value:.0} GB/s"), source),
+                Some("tflops") => known.insert(format!("{value:.0} TFLOP/s"), source),
+                Some("ns") => known.insert(format!("{:.2} µs", value / 1e3), source),
+                _ => None,
+            };
+        }
+    }
+    known
+}
+
 #[test]
-fn the_readme_states_what_was_recorded() {
+fn every_time_and_rate_in_the_readme_was_recorded() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    for (run, digits) in [("step-bf16", 3), ("step-w4a16", 3)] {
+    let known = recorded();
+    let number = regex::Regex::new(r"[0-9][0-9,]*(?:\.[0-9]+)? (?:ms|µs|GB/s|TFLOP/s)").unwrap();
+    let stated: Vec<String> = number.find_iter(&readme).map(|m| m.as_str().replace(',', "")).collect();
+    assert!(stated.len() >= 12, "the README's table of results is gone: {stated:?}");
+    for text in &stated {
+        assert!(known.contains_key(text), "README states {text}, which no committed run says; they say {known:#?}");
+    }
+}
+
+#[test]
+fn the_readme_states_the_headline_steps() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    for run in ["step-bf16", "step-w4a16", "step-bf16-b8", "step-bf16-b32"] {
         let r = Recording::load(&root.join("reports/h200").join(format!("2026-11-30-{run}"))).unwrap();
-        let ms = r.mode("graph").unwrap().untraced.median_ns / 1e6;
-        let text = format!("{ms:.digits$} ms");
+        let text = format!("{:.3} ms", r.mode("graph").unwrap().untraced.median_ns / 1e6);
         assert!(readme.contains(&text), "README does not state {text} of {run}");
     }
 }
