@@ -184,8 +184,7 @@ pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
         m if m <= SWAP_AB_M && wgmma && swap_ab_config(&p, chip).is_ok() => "swap_ab",
         m if m <= SKINNY_M && !wgmma && streams("skinny") => "skinny",
         m if m <= STREAMK_M && wgmma && streams("wgmma_streamk") => "wgmma_streamk",
-        // Measured on an H200, the tile of one block beats the cluster of two by 36 % at 8192³ (lab notes).
-        _ if wgmma => "wgmma",
+        _ if wgmma => "wgmma_cluster",
         _ => "mma",
     }
 }

@@ -84,7 +84,7 @@ fn a_batch_is_streamed_past_the_tensor_cores() {
         ("m=4,n=4096,k=4096,pre=rmsnorm", "gemv_async", "gemv"),
         ("m=64,n=4096,k=4100", "skinny", "skinny"),
         ("m=256,n=28672,k=4096", "wgmma_streamk", "mma"),
-        ("m=8192,n=8192,k=8192", "wgmma", "mma"),
+        ("m=8192,n=8192,k=8192", "wgmma_cluster", "mma"),
         ("m=8192,n=8192,k=8191", "mma", "mma"),
     ] {
         assert_eq!(choose::variant(&problem(shape), &Chip::H200), h200, "{shape}");
