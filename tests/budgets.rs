@@ -70,7 +70,7 @@ struct Fact {
 const FACTS: &[Fact] = &[
     Fact {
         what: "products on the tensor cores",
-        one_of: &[("HMMA.", "")],
+        one_of: &[("HMMA.", ""), ("IMMA.", "")],
         images: &[
             "matmul/mma",
             "matmul/skinny",
@@ -78,6 +78,7 @@ const FACTS: &[Fact] = &[
             "paged_attention/split_mma",
             "w4a16/gemv",
             "w4a16/gemv_bulk",
+            "w4a16/gemv_fixed",
             "w4a16/gemv_ptx",
             "w4a16/mma",
         ],
@@ -115,6 +116,7 @@ const FACTS: &[Fact] = &[
             "softmax/online",
             "w4a16/gemv",
             "w4a16/gemv_bulk",
+            "w4a16/gemv_fixed",
             "w4a16/gemv_ptx",
             "w4a16/mma",
         ],

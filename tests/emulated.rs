@@ -95,6 +95,38 @@ fn every_cut_of_swap_ab() {
     assert!(right >= 2 * cuts.len(), "{right} of {}", 3 * cuts.len());
 }
 
+/// Every configuration of the matrix-vector kernel with 4-bit weights, on a chip of three SMs so that warps' runs end inside
+/// tiles and cross them, with one chunk left over, few tiles and many.
+#[test]
+fn every_configuration_of_gemv_fixed() {
+    use workbench::kernels::w4a16::launch_fixed::FIXED;
+    use workbench::op::Shape;
+    use workbench::run::verify::check;
+    let chip = Chip { sms: 3, ..Chip::H200 };
+    let Ok(mut executor) = Emulator::new(chip) else { return assert!(!required()) };
+    let op = workbench::kernels::op("w4a16").unwrap();
+    let variant = op.variants().iter().find(|v| v.name == "gemv_fixed").unwrap();
+    if let Err(e) = executor.can_run("w4a16", variant) {
+        return assert!(!required(), "{e}");
+    }
+    for cfg in 0..FIXED.len() {
+        for rest in [
+            "m=1,n=200,k=640,post=residual",
+            "m=2,n=64,k=2176,group=64,zeros=asym,pre=rmsnorm",
+            "m=1,n=352,k=384,pre=rmsnorm,post=silu_mul",
+            "m=5,n=300,k=416,group=32,dtype=f16,zeros=asym,post=residual,out=f32",
+            "m=8,n=96,k=1000,group=0,pre=rmsnorm",
+        ] {
+            let text = format!("{rest},cfg={cfg}");
+            match check(&mut executor, op, variant, &Shape::parse(&text).unwrap(), 7).unwrap() {
+                Outcome::Wrong(why) => panic!("{text}: {why}"),
+                Outcome::Skipped(why) => panic!("{text}: {why}"),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// The device's fills and the host's are one definition: every element the same bits.
 #[test]
 fn fills_are_the_same_on_host_and_device() {

@@ -73,6 +73,7 @@ inline u32 fma_bf16x2(u32 a, u32 b, u32 c) {
     double hi = static_cast<double>(wb_bf16(a >> 16)) * wb_bf16(b >> 16) + wb_bf16(c >> 16);
     return wb_f64_to_bf16(lo) | static_cast<u32>(wb_f64_to_bf16(hi)) << 16;
 }
+inline float max_or_nan(float a, float b) { return a != a || b != b ? __uint_as_float(0x7fffffffu) : (a > b ? a : b); }
 template <int TABLE> u32 lop3(u32 a, u32 b, u32 c) {
     u32 r = 0;
     for (u32 i = 0; i < 8; i++) {
@@ -191,6 +192,35 @@ template <> inline void mma_m16n8k16<struct bf16>(float (&d)[4], const u32 (&a)[
 template <> inline void mma_m16n8k16<struct f16>(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     WbMma m{d, a, b};
     wb_emu::collective(0xffffffffu, wb_mma<f16_to_f32>, &m, "mma.f16");
+}
+
+struct WbMmaS8 {
+    i32* d;
+    const u32 *a, *b;
+};
+inline void wb_mma_s8(void** data, u32 mask) {
+    if (mask != 0xffffffffu) wb_emu::fail("mma needs all 32 lanes");
+    i32 a[16][32], b[32][8];
+    auto byte = [](u32 v, u32 i) { return static_cast<i32>(static_cast<signed char>(v >> (8 * i))); };
+    for (u32 lane = 0; lane < 32; lane++) {
+        auto* l = static_cast<WbMmaS8*>(data[lane]);
+        u32 g = lane / 4, t = lane % 4 * 4;
+        for (u32 i = 0; i < 4; i++) {
+            for (u32 r = 0; r < 4; r++) a[g + r % 2 * 8][t + r / 2 * 16 + i] = byte(l->a[r], i);
+            for (u32 r = 0; r < 2; r++) b[t + r * 16 + i][g] = byte(l->b[r], i);
+        }
+    }
+    for (u32 lane = 0; lane < 32; lane++) {
+        auto* l = static_cast<WbMmaS8*>(data[lane]);
+        for (u32 r = 0; r < 4; r++) {
+            u32 row = lane / 4 + r / 2 * 8, column = lane % 4 * 2 + r % 2;
+            for (u32 k = 0; k < 32; k++) l->d[r] += a[row][k] * b[k][column];
+        }
+    }
+}
+inline void mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    WbMmaS8 m{d, a, b};
+    wb_emu::collective(0xffffffffu, wb_mma_s8, &m, "mma.s8");
 }
 
 struct WbTranspose {

@@ -63,6 +63,12 @@ WB_DEVICE u32 mul_f16x2(u32 a, u32 b) {
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
     return r;
 }
+// The larger; NaN if either is.
+WB_DEVICE float max_or_nan(float a, float b) {
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
 // Any function of three bits, by its truth table (0xF0, 0xCC, 0xAA are a, b, c): (a & b) | c is 0xEA.
 template <int TABLE> WB_DEVICE u32 lop3(u32 a, u32 b, u32 c) {
     u32 r;
@@ -172,6 +178,14 @@ template <> WB_DEVICE void mma_m16n8k16<struct f16>(float (&d)[4], const u32 (&a
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                  "{%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// d += a * b in integers: a is 16x32 signed bytes row-major, b 32x8 column-major, d 16x8 (layouts: PTX ISA, mma.m16n8k32).
+WB_DEVICE void mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 

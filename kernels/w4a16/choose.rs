@@ -1,6 +1,7 @@
 //! Which kernel and which configuration for a shape. Rules of thumb, apart from the kernels, tested without a GPU.
 
 use super::launch::{BULK, GEMV, GemvConfig, PREFERRED, gemv_shared, gemv_supports};
+use super::launch_fixed::{self, FIXED};
 use super::launch_mma;
 use super::shape::Spec;
 use crate::op::Chip;
@@ -31,6 +32,14 @@ pub fn gemv_config(spec: &Spec, chip: &Chip, bulk: bool) -> GemvConfig {
     let fits =
         |c: &&GemvConfig| c.blocks * (gemv_shared(spec, **c, bulk) + 1024) <= u64::from(chip.shared_optin) + 1024;
     table.iter().find(fits).copied().unwrap_or(table[PREFERRED - 1])
+}
+
+/// The configuration of `gemv_fixed`: the first of the table whose blocks fit on a multiprocessor. Sixteen warps keep the
+/// four schedulers busy and three units each, 100 KB, outlast the staging of x.
+pub fn fixed_config(spec: &Spec, chip: &Chip) -> GemvConfig {
+    let table = &FIXED[..launch_fixed::PREFERRED];
+    let fits = |c: &&GemvConfig| launch_fixed::shared(spec, chip, **c) <= u64::from(chip.shared_optin);
+    table.iter().find(fits).copied().unwrap_or(table[launch_fixed::PREFERRED - 1])
 }
 
 #[cfg(test)]

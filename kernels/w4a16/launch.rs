@@ -20,7 +20,8 @@ pub struct GemvConfig {
     pub depth: u64,
 }
 
-const fn config(warps: u64, blocks: u64, depth: u64) -> GemvConfig {
+/// A configuration.
+pub const fn config(warps: u64, blocks: u64, depth: u64) -> GemvConfig {
     GemvConfig { warps, blocks, depth }
 }
 

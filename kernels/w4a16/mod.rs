@@ -11,6 +11,7 @@
 pub mod choose;
 pub mod launch;
 pub mod launch_dequant;
+pub mod launch_fixed;
 pub mod launch_mma;
 pub mod launch_ptx;
 pub mod layout;
@@ -64,6 +65,13 @@ const VARIANTS: &[Variant] = &[
         archs: &[Arch::Sm90],
         emulated: true,
         about: "the same, fed by bulk copies into a ring in shared memory that outlives tile and kernel edges",
+    },
+    Variant {
+        name: "gemv_fixed",
+        file: "gemv_fixed.cu",
+        archs: Arch::ALL,
+        emulated: true,
+        about: "x as block fixed point, exact integers through the int8 tensor core, a ring a warp, one barrier at the end",
     },
     Variant {
         name: "gemv_ptx",
@@ -140,6 +148,7 @@ impl Op for W4a16 {
         match variant {
             "gemv" => launch::gemv_supports(&s, chip, false),
             "gemv_bulk" => launch::gemv_supports(&s, chip, true),
+            "gemv_fixed" => launch_fixed::supports(&s, chip),
             "gemv_ptx" => launch_ptx::supports(&s, chip),
             "mma" => launch_mma::plan(&s, chip).map(|_| ()),
             _ => launch_dequant::supports(&s),
@@ -164,6 +173,7 @@ impl Op for W4a16 {
         match variant {
             "gemv" => launch::gemv(&s, chip, at, false),
             "gemv_bulk" => launch::gemv(&s, chip, at, true),
+            "gemv_fixed" => launch_fixed::launches(&s, chip, at),
             "gemv_ptx" => launch_ptx::launches(&s, chip, at),
             "mma" => launch_mma::launches(&s, chip, at),
             "dequant" => launch_dequant::launches(&s, at),
