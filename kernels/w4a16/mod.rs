@@ -285,10 +285,10 @@ mod tests {
         for (i, b) in W4a16.buffers(&shape, 1).unwrap().iter().enumerate() {
             at.set(b.name, 4096 * (i as u64 + 1));
         }
-        for v in ["gemv", "gemv_bulk", "gemv_ptx"] {
+        for (v, blocks) in [("gemv", 132), ("gemv_bulk", 264), ("gemv_fixed", 132), ("gemv_ptx", 264)] {
             let l = W4a16.launches(v, &shape, &Chip::H200, &at).unwrap();
             assert_eq!(l.len(), 1);
-            assert!(l[0].programmatic && l[0].grid == [264, 1, 1], "{:?}", l[0]);
+            assert!(l[0].programmatic && l[0].grid == [blocks, 1, 1], "{:?}", l[0]);
         }
     }
 }

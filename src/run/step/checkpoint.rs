@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::op::DType;
 use memmap2::Mmap;
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// An opened checkpoint: which file holds which tensor.
 pub struct Checkpoint {
+    folder: PathBuf,
     files: Vec<(PathBuf, Mmap)>,
     /// Tensor name to index of its file.
     tensors: BTreeMap<String, usize>,
@@ -35,7 +37,7 @@ impl Checkpoint {
         };
         names.sort();
         names.dedup();
-        let mut this = Self { files: Vec::new(), tensors: BTreeMap::new() };
+        let mut this = Self { folder: folder.to_path_buf(), files: Vec::new(), tensors: BTreeMap::new() };
         for name in names {
             // A name with a path in it could leave the folder.
             let path = folder.join(Path::new(&name).file_name().unwrap_or_default());
@@ -61,6 +63,50 @@ impl Checkpoint {
         self.tensors.contains_key(name)
     }
 
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Calls `f` with one tensor.
+    fn with<R>(&self, name: &str, f: impl FnOnce(&TensorView<'_>) -> Result<R>) -> Result<R> {
+        let &file = self.tensors.get(name).ok_or_else(|| {
+            Error::usage(format!("the checkpoint has no tensor {name}"))
+                .try_next("a checkpoint whose config.json belongs to it")
+        })?;
+        let (path, map) = &self.files[file];
+        let parsed = SafeTensors::deserialize(map).map_err(|e| Error::usage(e.to_string()).at(path.display()))?;
+        let t = parsed.tensor(name).map_err(|e| Error::usage(e.to_string()).at(path.display()))?;
+        f(&t)
+    }
+
+    /// A tensor of 32-bit integers, and its dimensions.
+    ///
+    /// # Errors
+    /// A tensor that is not there or has another type.
+    pub fn words(&self, name: &str) -> Result<(Vec<u32>, Vec<u64>)> {
+        self.with(name, |t| match t.dtype() {
+            Dtype::I32 | Dtype::U32 => {
+                let words = t.data().chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
+                Ok((words, t.shape().iter().map(|d| *d as u64).collect()))
+            }
+            other => Err(Error::usage(format!("{name} has type {other:?}; i32 expected"))),
+        })
+    }
+
+    /// A tensor of floats, and its dimensions.
+    ///
+    /// # Errors
+    /// A tensor that is not there or has another type.
+    pub fn floats(&self, name: &str) -> Result<(Vec<f32>, Vec<u64>)> {
+        self.with(name, |t| {
+            let mut bytes = Vec::new();
+            convert(t.dtype(), t.data(), DType::F32, &mut bytes)
+                .ok_or_else(|| Error::usage(format!("{name} has type {:?}; bf16, f16 or f32 expected", t.dtype())))?;
+            let floats = bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
+            Ok((floats, t.shape().iter().map(|d| *d as u64).collect()))
+        })
+    }
+
     /// The tensors of a `+` joined list, one after the other (rows stacked), as elements of `dtype`.
     ///
     /// # Errors
@@ -68,15 +114,10 @@ impl Checkpoint {
     pub fn read(&self, names: &str, dtype: DType, len: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity((len * dtype.size()) as usize);
         for name in names.split('+') {
-            let &file = self.tensors.get(name).ok_or_else(|| {
-                Error::usage(format!("the checkpoint has no tensor {name}"))
-                    .try_next("a checkpoint whose config.json belongs to it")
+            self.with(name, |t| {
+                convert(t.dtype(), t.data(), dtype, &mut bytes)
+                    .ok_or_else(|| Error::usage(format!("{name} has type {:?}; bf16, f16 or f32 expected", t.dtype())))
             })?;
-            let (path, map) = &self.files[file];
-            let parsed = SafeTensors::deserialize(map).map_err(|e| Error::usage(e.to_string()).at(path.display()))?;
-            let t = parsed.tensor(name).map_err(|e| Error::usage(e.to_string()).at(path.display()))?;
-            convert(t.dtype(), t.data(), dtype, &mut bytes)
-                .ok_or_else(|| Error::usage(format!("{name} has type {:?}; bf16, f16 or f32 expected", t.dtype())))?;
         }
         if bytes.len() as u64 != len * dtype.size() {
             return Err(Error::usage(format!(

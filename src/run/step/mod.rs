@@ -3,6 +3,7 @@
 pub mod checkpoint;
 pub mod expect;
 pub mod measure;
+pub mod quantized;
 pub mod recording;
 pub mod resident;
 mod weights;

@@ -4,6 +4,7 @@
 //! in CI and on the card.
 
 use super::checkpoint::Checkpoint;
+use super::weights::Reader;
 use crate::error::{Error, Result};
 use crate::kernels;
 use crate::op::{Init, Launch};
@@ -61,14 +62,15 @@ impl Resident {
     }
 
     fn fill(&mut self, exec: &mut dyn Executor, seed: u64, checkpoint: Option<&Checkpoint>) -> Result<()> {
+        let mut reader = checkpoint.map(|c| Reader::new(c, &self.plan)).transpose()?;
         for b in &self.plan.buffers {
             let address = exec.alloc(b.bytes()).map_err(|e| e.at(format!("allocating {}", b.name)))?;
             self.addresses.push(address);
             if b.len == 0 {
                 continue;
             }
-            match (checkpoint, b.purpose, &b.init) {
-                (Some(c), Purpose::Weights, _) => exec.write(address, &super::weights::read(c, b)?)?,
+            match (&mut reader, b.purpose, &b.init) {
+                (Some(r), Purpose::Weights, _) => exec.write(address, &r.read(b)?)?,
                 (_, _, Init::Bytes(bytes)) => exec.write(address, bytes)?,
                 _ => exec.fill(address, b.dtype, b.len, &b.init, fill::key(seed, &b.name))?,
             }
