@@ -119,7 +119,11 @@ impl Layer {
 }
 
 /// The fixture with its projections quantised, in a folder, and the weights that this means.
-fn quantised(group: usize, config: &str, pack: impl Fn(&Layer) -> Vec<(&'static str, Dtype, Vec<usize>, Vec<u8>)>) -> (tempfile::TempDir, Tensors) {
+fn quantised(
+    group: usize,
+    config: &str,
+    pack: impl Fn(&Layer) -> Vec<(&'static str, Dtype, Vec<usize>, Vec<u8>)>,
+) -> (tempfile::TempDir, Tensors) {
     let mut all = tensors();
     let mut files: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
     for (name, (shape, values)) in &mut all {

@@ -61,8 +61,9 @@ impl Quantization {
                 return Err(Error::usage(format!("AWQ layout `{}`; only `gemm` is read", text("version"))));
             }
             other => {
-                return Err(Error::usage(format!("quant_method `{other}` is neither gptq nor awq"))
-                    .try_next("a GPTQ or AWQ checkpoint, or the model's 16-bit weights (--weights w4a16 rounds them)"));
+                return Err(Error::usage(format!("quant_method `{other}` is neither gptq nor awq")).try_next(
+                    "a GPTQ or AWQ checkpoint, or the model's 16-bit weights (--weights w4a16 rounds them)",
+                ));
             }
         };
         let group = int(["group_size", "q_group_size"]).unwrap_or(128);
@@ -123,7 +124,8 @@ impl Quantization {
             return Err(Error::usage(format!("{name} has zero points other than 8")).try_next("--asymmetric"));
         }
         if spec.asym && !part.asym {
-            packed.zeros = vec![0x88; crate::kernels::w4a16::layout::zeros_bytes(&Spec { asym: true, ..part }) as usize];
+            packed.zeros =
+                vec![0x88; crate::kernels::w4a16::layout::zeros_bytes(&Spec { asym: true, ..part }) as usize];
         }
         Ok((n, packed))
     }

@@ -45,7 +45,10 @@ impl<'a> Reader<'a> {
         let Some((names, part)) = buffer.name.split_once('#') else {
             let name = buffer.name.split('+').next().unwrap_or_default();
             let packed = name.strip_suffix(".weight").map(|n| format!("{n}.qweight"));
-            if name.starts_with("model.layers.") && !self.checkpoint.has(name) && packed.is_some_and(|p| self.checkpoint.has(&p)) {
+            if name.starts_with("model.layers.")
+                && !self.checkpoint.has(name)
+                && packed.is_some_and(|p| self.checkpoint.has(&p))
+            {
                 return Err(Error::usage(format!("{name} is there in 4 bits only")).try_next("--weights w4a16"));
             }
             return self.checkpoint.read(&buffer.name, buffer.dtype, buffer.len);
