@@ -9,9 +9,9 @@ use crate::op_error;
 /// Configurations by `cfg`; the heuristic looks at the first [`PREFERRED`] in their order. A warp's unit is two chunks, so
 /// bytes in flight on a multiprocessor are about warps · blocks · depth · 2 KiB.
 pub const FIXED: &[GemvConfig] = &[
+    config(16, 1, 4),
     config(16, 1, 3),
     config(16, 1, 2),
-    config(16, 1, 4),
     config(8, 1, 4),
     config(4, 1, 2),
     config(16, 1, 5),
