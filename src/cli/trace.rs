@@ -10,7 +10,7 @@ use super::gaps;
 use super::table::{Sheet, grouped, short};
 use super::{OutputArgs, write_output};
 use crate::error::{Error, Result};
-use crate::profile::foreign::{self, Exit, Mode, Request};
+use crate::profile::foreign::{self, Exit, Mode, Parts, Request};
 use crate::profile::gaps::GapReport;
 use crate::profile::import::Loaded;
 use crate::profile::native::Recording;
@@ -29,6 +29,10 @@ pub struct Args {
     /// How much to record: `full`, `kernels` (only calls that launch, copy or wait) or `graph` (a graph launch is one record)
     #[arg(long, default_value = "full", value_parser = parse_mode)]
     mode: Mode,
+    /// Record these parts instead of a mode's: graph, kernel, memcpy, peer, memset, sync, overhead, nvtx, runtime, driver,
+    /// event, label, calls, nodes; each costs something (docs/tracing.md)
+    #[arg(long, value_name = "PART,…", conflicts_with = "mode", value_parser = parse_parts)]
+    collect: Option<Parts>,
     /// How to find steps: auto, whole, profiler, graph, repeat, range:REGEX or kernel:REGEX
     #[arg(long, alias = "steps", default_value = "auto", value_name = "HOW")]
     step: Selector,
@@ -66,6 +70,13 @@ fn parse_mode(text: &str) -> Result<Mode, String> {
     Mode::parse(text).ok_or_else(|| "full, kernels or graph".to_string())
 }
 
+fn parse_parts(text: &str) -> Result<Parts, String> {
+    Parts::parse(text).map_err(|word| {
+        let names: Vec<_> = Parts::names().collect();
+        format!("`{word}` is none of {}", names.join(", "))
+    })
+}
+
 fn parse_time(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -92,6 +103,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         command: args.command.clone(),
         folder: folder.clone(),
         mode: args.mode,
+        parts: args.collect,
         flush_every: args.flush_every,
         after: args.after,
         duration: args.duration,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-pub use cupti_collect::Mode;
+pub use cupti_collect::{Mode, Parts};
 
 /// What to trace and how.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct Request {
     /// Folder for the parts; it must exist.
     pub folder: PathBuf,
     pub mode: Mode,
+    /// Parts to collect instead of the mode's own.
+    pub parts: Option<Parts>,
     /// How often finished records reach the disk.
     pub flush_every: Duration,
     pub after: Option<Duration>,
@@ -116,6 +118,7 @@ pub fn environment(request: &Request) -> Result<Vec<(&'static str, OsString)>> {
         ("WORKBENCH_TRACE_FLUSH_MS", ms(request.flush_every)),
         ("WORKBENCH_TRACE_LATENCY", if request.latency { "1" } else { "0" }.into()),
     ];
+    set.extend(request.parts.map(|parts| ("WORKBENCH_TRACE_PARTS", parts.label().into())));
     set.extend(request.after.map(|after| ("WORKBENCH_TRACE_AFTER_MS", ms(after))));
     set.extend(request.duration.map(|duration| ("WORKBENCH_TRACE_FOR_MS", ms(duration))));
     // The traced program's own CUPTI comes first; this is for programs that have none.

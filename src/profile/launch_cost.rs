@@ -11,7 +11,7 @@ use std::time::Instant;
 const LAUNCHES: usize = 400;
 const NODES: usize = 256;
 const REPLAYS: usize = 16;
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 25;
 
 /// Medians over a few rounds of an empty kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,12 +20,14 @@ pub struct LaunchCost {
     pub stream_ns: f64,
     /// Host time of one launch of a graph of `nodes` kernels, ns.
     pub graph_ns: f64,
+    /// Host time of launching it and waiting for its end, ns: what a step costs a loop that reads each result.
+    pub waited_ns: f64,
     /// Device time of one node of such a graph, ns: its replay divided by its nodes.
     pub node_ns: f64,
     pub nodes: usize,
 }
 
-/// Measures on an open device; about 50 ms.
+/// Measures on an open device; about a quarter of a second.
 pub fn measure(device: &Device) -> Result<LaunchCost> {
     let kernel = Spin::load()?;
     let stream = Stream::new(device)?;
@@ -39,15 +41,19 @@ pub fn measure(device: &Device) -> Result<LaunchCost> {
         wait().map(|()| ns)
     })?;
     let graph = Graph::capture(device, |s| (0..NODES).try_for_each(|_| kernel.launch(s, 0)))?;
+    // Each on an idle device, so that none waits in the call for an earlier replay.
+    let mut waited = Vec::new();
     let graph_ns = median(|| {
-        // Each on an idle device, so that none waits in the call for an earlier replay.
         let began = Instant::now();
         graph.launch(&stream)?;
         let ns = began.elapsed().as_nanos() as f64;
-        wait().map(|()| ns)
+        wait()?;
+        waited.push(began.elapsed().as_nanos() as f64);
+        Ok(ns)
     })?;
+    let waited_ns = crate::stats::median(&waited[1..]);
     let node_ns = median(|| Ok(crate::stats::median(&graph.replay(&stream, REPLAYS)?) / NODES as f64))?;
-    Ok(LaunchCost { stream_ns, graph_ns, node_ns, nodes: NODES })
+    Ok(LaunchCost { stream_ns, graph_ns, waited_ns, node_ns, nodes: NODES })
 }
 
 fn median(mut round: impl FnMut() -> Result<f64>) -> Result<f64> {

@@ -3,7 +3,7 @@
 use crate::api;
 use crate::drain::Drain;
 use crate::hub::{self, Hub, Note};
-use crate::options::{Mode, Options};
+use crate::options::{Options, Part, Parts};
 use crate::problem::Problem;
 use cupti_sys::{CUpti_ActivityKind as Kind, *};
 use std::io::Write;
@@ -22,7 +22,7 @@ const FINALIZE_SINCE: Version = Version::new(12, 6);
 pub struct Collector {
     hub: &'static Hub,
     subscriber: CUpti_SubscriberHandle,
-    mode: Mode,
+    parts: Parts,
     drain: Option<Drain>,
 }
 
@@ -52,7 +52,8 @@ impl Collector {
         }
         hub.open();
         let subscriber = subscribe(lib).inspect_err(|_| hub.active.store(false, Ordering::Release))?;
-        let mut this = Self { hub, subscriber, mode: options.mode, drain: None };
+        let parts = options.parts.unwrap_or_else(|| options.mode.parts());
+        let mut this = Self { hub, subscriber, parts, drain: None };
         // From here on, dropping `this` undoes everything.
         this.set_up(options)?;
         let mut options = options.clone();
@@ -80,11 +81,12 @@ impl Collector {
             let mut earlier = 0;
             let _ = call!(lib, cuptiActivityGetNumDroppedRecords(std::ptr::null_mut(), 0, &mut earlier));
             let resource = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE;
-            for id in [
+            let ids = [
+                CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
                 CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
                 CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
-                CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
-            ] {
+            ];
+            for id in &ids[..if self.parts.has(Part::Nodes) { 3 } else { 1 }] {
                 let _ = call!(lib, cuptiEnableCallback(1, self.subscriber, resource, id.0));
             }
             let _ = call!(lib, cuptiEnableDomain(1, self.subscriber, CUpti_CallbackDomain::CUPTI_CB_DOMAIN_STATE));
@@ -96,7 +98,7 @@ impl Collector {
         let lib = self.hub.lib;
         let mut facts = vec![
             ("tool".to_string(), format!("workbench {}", env!("CARGO_PKG_VERSION"))),
-            ("mode".into(), options.mode.label().into()),
+            ("mode".into(), options.parts.map_or_else(|| options.mode.label().into(), Parts::label)),
             ("cupti".into(), format!("{} ({})", lib.version, lib.api_version)),
         ];
         if let Some(v) = crate::driver_version() {
@@ -113,7 +115,7 @@ impl Collector {
     /// indispensable.
     pub fn resume(&self) -> Result<(), Problem> {
         let lib = self.hub.lib;
-        for &kind in self.kinds() {
+        for kind in self.parts.kinds() {
             // SAFETY: takes a number.
             if let Err(e) = unsafe { call!(lib, cuptiActivityEnable(kind)) } {
                 if kind == Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL {
@@ -122,7 +124,7 @@ impl Collector {
                 self.fact("kind_not_collected", &format!("{} ({e})", kind.0));
             }
         }
-        if self.mode != Mode::Full && api::enable_essential(lib, true) == 0 {
+        if self.parts.has(Part::Calls) && api::enable_essential(lib, true) == 0 {
             // Before 12.6 there is no choice of calls: all or none.
             for kind in [Kind::CUPTI_ACTIVITY_KIND_RUNTIME, Kind::CUPTI_ACTIVITY_KIND_DRIVER] {
                 // SAFETY: takes a number.
@@ -135,39 +137,13 @@ impl Collector {
     /// Stops collecting; what was collected stays.
     pub fn pause(&self) {
         let lib = self.hub.lib;
-        if self.mode != Mode::Full {
+        if self.parts.has(Part::Calls) {
             api::enable_essential(lib, false);
         }
         let calls = [Kind::CUPTI_ACTIVITY_KIND_RUNTIME, Kind::CUPTI_ACTIVITY_KIND_DRIVER];
-        for &kind in self.kinds().iter().chain(&calls) {
+        for kind in self.parts.kinds().chain(calls) {
             // SAFETY: takes a number.
             let _ = unsafe { call!(lib, cuptiActivityDisable(kind)) };
-        }
-    }
-
-    /// GRAPH_TRACE replaces the records of a graph's nodes, and switching it off does not bring them back; so it is for
-    /// graph mode only.
-    fn kinds(&self) -> &'static [Kind] {
-        const ALL: [Kind; 12] = [
-            Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE,
-            // In every mode. KERNEL instead of CONCURRENT_KERNEL would serialise the kernels.
-            Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-            Kind::CUPTI_ACTIVITY_KIND_MEMCPY,
-            Kind::CUPTI_ACTIVITY_KIND_MEMCPY2,
-            Kind::CUPTI_ACTIVITY_KIND_MEMSET,
-            Kind::CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
-            Kind::CUPTI_ACTIVITY_KIND_OVERHEAD,
-            Kind::CUPTI_ACTIVITY_KIND_MARKER,
-            // In full mode only.
-            Kind::CUPTI_ACTIVITY_KIND_RUNTIME,
-            Kind::CUPTI_ACTIVITY_KIND_DRIVER,
-            Kind::CUPTI_ACTIVITY_KIND_CUDA_EVENT,
-            Kind::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
-        ];
-        match self.mode {
-            Mode::Full => &ALL[1..],
-            Mode::Kernels => &ALL[1..8],
-            Mode::Graph => &ALL[..8],
         }
     }
 

@@ -22,7 +22,7 @@ pub use collector::{Collector, Outcome, Sink, prepare};
 pub use drain::process as process_record;
 pub use label::{Label, graph_node_id};
 pub use machine::{MachineDevice, driver_version};
-pub use options::{Mode, Options};
+pub use options::{Mode, Options, Parts};
 pub use problem::Problem;
 
 /// Blocks every signal on the calling thread: a traced program's signals are for its own threads.

@@ -40,6 +40,7 @@ fn begin() {
     let Ok(file) = create(&settings) else { return };
     let options = Options {
         mode: settings.mode,
+        parts: settings.parts,
         latency: settings.latency,
         flush_every: Some(settings.flush_every),
         enabled: settings.after.is_none(),

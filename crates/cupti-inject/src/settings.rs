@@ -1,6 +1,6 @@
 //! What `workbench trace` asks of us, through the environment: it is inherited by every child of the traced command.
 
-use cupti_collect::Mode;
+use cupti_collect::{Mode, Parts};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +8,8 @@ use std::time::Duration;
 pub const OUT: &str = "WORKBENCH_TRACE_OUT";
 /// `full`, `kernels` or `graph`.
 pub const MODE: &str = "WORKBENCH_TRACE_MODE";
+/// Parts to collect in the place of the mode's own: `kernel,memcpy,calls`.
+pub const PARTS: &str = "WORKBENCH_TRACE_PARTS";
 /// How often finished records go to the file, ms: a killed process loses no more than this.
 pub const FLUSH_MS: &str = "WORKBENCH_TRACE_FLUSH_MS";
 /// Begin this long after CUDA is initialised, ms.
@@ -20,6 +22,7 @@ pub const LATENCY: &str = "WORKBENCH_TRACE_LATENCY";
 pub struct Settings {
     pub folder: PathBuf,
     pub mode: Mode,
+    pub parts: Option<Parts>,
     pub flush_every: Duration,
     pub after: Option<Duration>,
     pub duration: Option<Duration>,
@@ -33,6 +36,7 @@ impl Settings {
         Some(Self {
             folder: std::env::var_os(OUT).filter(|v| !v.is_empty())?.into(),
             mode: text(MODE).and_then(|m| Mode::parse(&m)).unwrap_or_default(),
+            parts: text(PARTS).and_then(|p| Parts::parse(&p).ok()),
             flush_every: ms(FLUSH_MS).unwrap_or(Duration::from_millis(250)),
             after: ms(AFTER_MS),
             duration: ms(FOR_MS),

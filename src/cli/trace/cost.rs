@@ -2,14 +2,14 @@
 //! the mode of the run, untraced again; each in a process of its own.
 
 use crate::error::{Error, Result};
-use crate::profile::foreign::{self, Request};
+use crate::profile::foreign::{self, Parts, Request};
 use crate::profile::launch_cost::LaunchCost;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
 /// The three measurements.
 pub struct Cost {
-    mode: &'static str,
+    mode: String,
     rounds: [LaunchCost; 3],
 }
 
@@ -24,7 +24,7 @@ pub fn measure(request: &Request) -> Result<Cost> {
     let request = Request { folder: scratch.clone(), after: None, duration: None, ..request.clone() };
     let rounds: Result<_> = (|| Ok([probe(None)?, probe(Some(&request))?, probe(None)?]))();
     let _ = std::fs::remove_dir_all(&scratch);
-    Ok(Cost { mode: request.mode.label(), rounds: rounds? })
+    Ok(Cost { mode: request.parts.map_or_else(|| request.mode.label().into(), Parts::label), rounds: rounds? })
 }
 
 fn probe(traced: Option<&Request>) -> Result<LaunchCost> {
@@ -46,10 +46,11 @@ impl Cost {
     pub fn text(&self) -> String {
         let nodes = self.rounds[0].nodes;
         format!(
-            "launch cost, mode {}, untraced / traced / untraced: {}; {}; {}",
+            "launch cost, mode {}, untraced / traced / untraced: {}; {}; {}; {}",
             self.mode,
             part("a stream launch", self.rounds.map(|r| r.stream_ns)),
             part(&format!("launching a graph of {nodes} nodes"), self.rounds.map(|r| r.graph_ns)),
+            part("launching it and waiting for its end", self.rounds.map(|r| r.waited_ns)),
             part("a graph's node on the device", self.rounds.map(|r| r.node_ns)),
         )
     }
@@ -60,6 +61,7 @@ impl Cost {
             "nodes": self.rounds[0].nodes,
             "stream_ns": self.rounds.map(|r| r.stream_ns),
             "graph_ns": self.rounds.map(|r| r.graph_ns),
+            "waited_ns": self.rounds.map(|r| r.waited_ns),
             "node_ns": self.rounds.map(|r| r.node_ns),
         })
     }
