@@ -170,7 +170,8 @@ fn forward(t: &Tensors, model: &Model) -> Vec<Vec<f64>> {
             }
         }
     };
-    let mut cache: Vec<(Vec<Vec<f64>>, Vec<Vec<f64>>)> = vec![Default::default(); model.layers as usize];
+    // Keys and values of each position, by layer.
+    let mut cache = vec![(Vec::<Vec<f64>>::new(), Vec::<Vec<f64>>::new()); model.layers as usize];
     let hidden = model.hidden as usize;
     let mut logits = Vec::new();
     for (position, token) in PROMPT.iter().enumerate() {
