@@ -3,22 +3,18 @@
 
 use std::path::{Path, PathBuf};
 use workbench::profile::import;
-use workbench::profile::ledger::{Accountant, Ledger, Options};
+use workbench::profile::ledger::{Accountant, Ledger, Line, LineKind, Options};
 use workbench::profile::steps::{self, Selector};
 
-/// What the same kernels may differ by from one run to the next.
-const BUSY: f64 = 0.03;
+/// What the same kernels may differ by from one run to the next; 1.0 % eager and 0.5 % graphed as recorded.
+const BUSY: f64 = 0.02;
 /// A graphed step leaves the host little to do, so that two profilers may not differ by more. An eager step is as long as its
-/// host takes, profiler included: there the busy time alone is compared.
-const GRAPHED_STEP: f64 = 0.10;
+/// host takes, profiler included (3.96 ms under ours, 2.80 under theirs): there the busy time alone is compared.
+/// 3.9 % as recorded: launching 107 nodes took the host 1.5 µs a node under ours and 1.0 under theirs.
+const GRAPHED_STEP: f64 = 0.05;
 
-fn fixture(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/loop").join(name);
-    if !path.exists() {
-        eprintln!("skipped: tests/fixtures/loop/{name} has not been recorded");
-        return None;
-    }
-    Some(path)
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/loop").join(name)
 }
 
 /// The ledger of the median step, and how many steps were found.
@@ -39,11 +35,7 @@ fn median(path: &Path) -> (Ledger, usize) {
 #[test]
 fn two_profilers_give_one_ledger() {
     for how in ["eager", "graph"] {
-        let (Some(ours), Some(theirs)) =
-            (fixture(&format!("loop_{how}.wbt.gz")), fixture(&format!("loop_{how}.json.gz")))
-        else {
-            continue;
-        };
+        let (ours, theirs) = (fixture(&format!("loop_{how}.wbt.gz")), fixture(&format!("loop_{how}.json.gz")));
         for file in [&ours, &theirs] {
             assert!(std::fs::metadata(file).unwrap().len() < 1 << 20, "{} is no small fixture", file.display());
         }
@@ -55,6 +47,17 @@ fn two_profilers_give_one_ledger() {
         );
         assert_eq!((n, a.operations), (m, b.operations), "{how}: the same steps of the same operations");
         assert!(apart(a.busy_ns, b.busy_ns) < BUSY, "{how}: busy {} and {} ns", a.busy_ns, b.busy_ns);
+        // Kernel by kernel, where both tools spell a name alike (C++ names are demangled differently).
+        let plain = |l: &Ledger| {
+            let of = |x: &&Line| x.kind == LineKind::Kernel && !x.name.contains(['<', '(']);
+            l.lines.iter().filter(of).map(|x| (x.name.clone(), x.count, x.ns)).collect::<Vec<_>>()
+        };
+        let (x, y) = (plain(&a), plain(&b));
+        assert!(x.len() >= 4 && x.len() == y.len(), "{x:?} and {y:?}");
+        for (name, count, ns) in x {
+            let (_, n, other) = y.iter().find(|y| y.0 == name).unwrap();
+            assert!(count == *n && apart(ns, *other) < 2.0 * BUSY, "{how}: {name} {count} × {ns} and {n} × {other} ns");
+        }
         if how == "graph" {
             assert!(apart(a.window_ns, b.window_ns) < GRAPHED_STEP, "step {} and {} ns", a.window_ns, b.window_ns);
             let inside = |l: &Ledger| {
@@ -63,6 +66,7 @@ fn two_profilers_give_one_ledger() {
             };
             // The gaps between the nodes of one launch: what neither profiler's host side can touch.
             let (x, y) = (inside(&a), inside(&b));
+            println!("{how}: between nodes {x} and {y} ns");
             assert!((x - y).abs() < a.busy_ns / 20, "between nodes: {x} and {y} ns");
         }
     }
