@@ -1,5 +1,6 @@
 //! Tracing on a real GPU: our own session, and a process that we did not write. Without a GPU it says so and passes.
 
+use std::collections::HashMap;
 use std::process::Command;
 use workbench::launch::Device;
 use workbench::profile::{native, probe};
@@ -84,6 +85,14 @@ fn a_guest_ends_as_it_would_have() {
         trace.args(["trace", "--no-cost", "-o", file.to_str().unwrap(), "--"]);
         let traced = guest(trace);
         let code = plain.status.code().unwrap_or_else(|| 128 + plain.status.signal().unwrap());
+        let expected = HashMap::from([
+            ("_exit", 7),
+            ("interrupt", 128 + libc::SIGINT),
+            ("kill", 128 + libc::SIGKILL),
+            ("abort", 128 + libc::SIGABRT),
+            ("segv", 128 + libc::SIGSEGV),
+        ]);
+        assert_eq!(code, expected.get(how).copied().unwrap_or(0), "{how}: the guest itself");
         assert_eq!(traced.status.code(), Some(code), "{how}");
         let recording = native::open(&file).unwrap();
         let p = &recording.processes[0];
@@ -118,7 +127,11 @@ fn guest_that_ends() {
             "interrupt" => drop(libc::raise(libc::SIGINT)),
             "kill" => drop(libc::raise(libc::SIGKILL)),
             "abort" => libc::abort(),
-            "segv" => drop(libc::raise(libc::SIGSEGV)),
+            // Rust's own handler, for stack overflows, would return from a signal that no access caused.
+            "segv" => {
+                libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+                libc::raise(libc::SIGSEGV);
+            }
             _ => {}
         }
     }

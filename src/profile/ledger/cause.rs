@@ -33,6 +33,8 @@ pub enum Cause {
     EventWait,
     /// Submitted, its own stream free, no event recorded; it began only after work elsewhere had ended.
     OtherStream,
+    /// The driver at work for the program, by an overhead record: compiling, loading code, out of room for commands.
+    Driver,
     /// Inside one of the profiler's own overhead records.
     Profiler,
     /// Unknown: the next operation has no launch record, though others have.
@@ -66,6 +68,7 @@ impl Cause {
             Self::GraphNodeExcess => "graph node excess",
             Self::EventWait => "event wait",
             Self::OtherStream => "other stream",
+            Self::Driver => "driver",
             Self::Profiler => "profiler",
             Self::NoLaunchRecord => "launch outside capture",
             Self::NoApiRecords => "no API calls in the capture",
@@ -74,6 +77,12 @@ impl Cause {
             Self::HeldUnseen => "submitted, held by nothing recorded",
             Self::NothingFollows => "nothing follows in the capture",
         }
+    }
+    /// Of an overhead record, by its name. CUPTI files under "overhead" also what the program pays without any profiler.
+    pub fn of_overhead(name: &str) -> Self {
+        const DRIVERS: [&str; 6] = ["compil", "module", "lazy", "command buffer", "managed memory", "uvm"];
+        let name = name.to_ascii_lowercase();
+        if DRIVERS.iter().any(|d| name.contains(d)) { Self::Driver } else { Self::Profiler }
     }
     /// Whether the capture cannot say.
     pub const fn is_unknown(self) -> bool {
@@ -98,12 +107,13 @@ impl Cause {
                 | Self::LaunchLatency
                 | Self::GraphLaunchCall
                 | Self::GraphLaunchLatency
+                | Self::Driver
                 | Self::Profiler
         )
     }
     /// Whether the line's name ends in the call's name.
     pub const fn names_call(self) -> bool {
-        matches!(self, Self::HostInApi | Self::HostBlockedInSync | Self::Profiler)
+        matches!(self, Self::HostInApi | Self::HostBlockedInSync | Self::Driver | Self::Profiler)
     }
 }
 
@@ -146,7 +156,7 @@ impl Why {
             Self::WaitBetween => "an event wait was put on the stream between the two launches".into(),
             Self::NoEvent => "no event wait is recorded on its stream since that stream's previous operation".into(),
             Self::SameGraph => "both operations are nodes of one graph launch, submitted at once".into(),
-            Self::Covered => "a profiler overhead record covers it".into(),
+            Self::Covered => "an overhead record covers it".into(),
             Self::Implausible => format!("it does not last longer than {margin}"),
             Self::NoRecord => "the capture has no record that places the host".into(),
         }

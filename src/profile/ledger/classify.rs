@@ -114,11 +114,12 @@ impl Accountant<'_> {
         for span in thread.within(a, b) {
             let (s, e) = (span.start.max(at), span.end.min(b));
             let piece = match span.doing {
-                Doing::Overhead(i) => Found {
-                    name: Some(self.trace.overheads[i as usize].name),
-                    record: i,
-                    ..Found::plain(s, e, Cause::Profiler, rest(s, e).cause, Why::Covered, 0)
-                },
+                Doing::Overhead(i) => {
+                    let name = self.trace.overheads[i as usize].name;
+                    let cause = Cause::of_overhead(self.trace.names.text(name));
+                    let found = Found::plain(s, e, cause, rest(s, e).cause, Why::Covered, 0);
+                    Found { name: Some(name), record: i, ..found }
+                }
                 Doing::Call(i) if with_calls => {
                     let call = &self.trace.calls[i as usize];
                     let cause = match blocks(call, self.trace.names.text(call.name)) {

@@ -110,7 +110,7 @@ fn evidence(a: &Accountant<'_>, p: &Piece, clock: i64) -> Evidence {
     push("next", RecordKind::Operation, p.next);
     push("launch", RecordKind::Call, p.launch);
     match p.cause {
-        Cause::Profiler => push("inside", RecordKind::Overhead, p.record),
+        Cause::Driver | Cause::Profiler => push("inside", RecordKind::Overhead, p.record),
         Cause::HostInApi | Cause::HostBlockedInSync => push("inside", RecordKind::Call, p.record),
         _ => push("event wait", RecordKind::Sync, p.record),
     }

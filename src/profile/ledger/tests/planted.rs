@@ -13,6 +13,8 @@ fn planted_host_causes_are_cut_where_they_change() {
     call(&mut t, CallKind::Launch, "cudaLaunchKernel", (6_000, 8_000), 2);
     let name = t.names.intern("activity buffer request");
     t.overheads.push(Overhead { name, process: 0, thread: 1, start: 6_500, end: 7_000 });
+    let name = t.names.intern("Lazy Function Loading");
+    t.overheads.push(Overhead { name, process: 0, thread: 1, start: 7_000, end: 7_300 });
     let l = account(&t, 0, 0, 12_000, &exact()).unwrap();
     assert_eq!(l.residual_ns, 0);
     assert_eq!(ns(&l, LineKind::Head, "host code"), 100);
@@ -22,7 +24,8 @@ fn planted_host_causes_are_cut_where_they_change() {
     assert_eq!(ns(&l, LineKind::Gap, "host blocked in sync cudaStreamSynchronize"), 400);
     assert_eq!(ns(&l, LineKind::Gap, "host code"), 600 + 1_000);
     assert_eq!(ns(&l, LineKind::Gap, "host in API cudaMalloc"), 2_000);
-    assert_eq!(ns(&l, LineKind::Gap, "launch call"), 1_500);
+    assert_eq!(ns(&l, LineKind::Gap, "launch call"), 1_200);
+    assert_eq!(ns(&l, LineKind::Gap, "driver Lazy Function Loading"), 300, "the program pays it without a profiler, too");
     assert_eq!(ns(&l, LineKind::Gap, "profiler activity buffer request"), 500);
     assert_eq!(ns(&l, LineKind::Gap, "launch latency"), 2_000);
     assert_eq!(ns(&l, LineKind::Tail, "host code"), 1_000);
