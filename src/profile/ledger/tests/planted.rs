@@ -25,7 +25,11 @@ fn planted_host_causes_are_cut_where_they_change() {
     assert_eq!(ns(&l, LineKind::Gap, "host code"), 600 + 1_000);
     assert_eq!(ns(&l, LineKind::Gap, "host in API cudaMalloc"), 2_000);
     assert_eq!(ns(&l, LineKind::Gap, "launch call"), 1_200);
-    assert_eq!(ns(&l, LineKind::Gap, "driver Lazy Function Loading"), 300, "the program pays it without a profiler, too");
+    assert_eq!(
+        ns(&l, LineKind::Gap, "driver Lazy Function Loading"),
+        300,
+        "the program pays it without a profiler, too"
+    );
     assert_eq!(ns(&l, LineKind::Gap, "profiler activity buffer request"), 500);
     assert_eq!(ns(&l, LineKind::Gap, "launch latency"), 2_000);
     assert_eq!(ns(&l, LineKind::Tail, "host code"), 1_000);
