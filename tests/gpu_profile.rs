@@ -108,8 +108,8 @@ fn guest_that_ends() {
     let Ok(how) = std::env::var("GUEST_ENDS_BY") else { return };
     guest_that_launches();
     if how != "return" {
-        // Twice the period after which finished records are on the disk.
-        std::thread::sleep(std::time::Duration::from_millis(600));
+        // Several of the periods after which finished records of so young a process are on the disk.
+        std::thread::sleep(std::time::Duration::from_millis(100));
     }
     // SAFETY: each ends this process, as is wanted, or acts on a child of ours that touches nothing.
     unsafe {

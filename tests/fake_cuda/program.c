@@ -55,11 +55,11 @@ int main(int argc, char** argv) {
         _exit(4);
     }
     if (!strcmp(how, "_exit")) {
-        usleep(900 * 1000);  // longer than the flush period
+        usleep(200 * 1000);  // a young process is flushed more often than every 250 ms
         _exit(4);
     }
     if (!strcmp(how, "abort")) {
-        usleep(900 * 1000);
+        usleep(200 * 1000);
         abort();
     }
     if (!strcmp(how, "interrupt")) {

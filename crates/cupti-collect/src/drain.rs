@@ -73,8 +73,10 @@ fn drain(hub: &'static Hub, options: &Options, sink: Box<dyn Write + Send>, outc
     out.clock()?;
     out.flush()?;
     let (mut flushed, mut paired) = (Instant::now(), Instant::now());
+    let began = Instant::now();
     loop {
-        match hub.next(options.flush_every.map_or(IDLE, |f| f.min(IDLE))) {
+        let every = options.flush_every.map(|most| period(began.elapsed(), most));
+        match hub.next(every.map_or(IDLE, |e| e.min(IDLE))) {
             Next::Buffer(full) => {
                 let buffer = full.buffer as *mut u8;
                 // SAFETY: CUPTI completed it and gave it up; it is passed on once and then given back.
@@ -96,7 +98,7 @@ fn drain(hub: &'static Hub, options: &Options, sink: Box<dyn Write + Send>, outc
             out.flush()?;
             hub.written();
         }
-        if options.flush_every.is_some_and(|every| flushed.elapsed() >= every) {
+        if every.is_some_and(|every| flushed.elapsed() >= every) {
             // Completed records of buffers that are not full yet; the completion callback queues them for us.
             // SAFETY: takes a flag. This is no CUPTI callback.
             let _ = unsafe { call!(hub.lib, cuptiActivityFlushAll(0)) };
@@ -104,6 +106,13 @@ fn drain(hub: &'static Hub, options: &Options, sink: Box<dyn Write + Send>, outc
         }
     }
     out.end().map(drop)
+}
+
+/// How long to wait for the next flush: a program that dies early shall not lose most of its life, nor shall one that runs
+/// long be flushed without end. So the fiftieth part of the time so far, and `most` at most.
+fn period(so_far: Duration, most: Duration) -> Duration {
+    const LEAST: Duration = Duration::from_millis(10);
+    (so_far / 50).max(LEAST).min(most)
 }
 
 /// Who this is.
@@ -122,5 +131,19 @@ fn swallow(hub: &Hub) {
             Next::Idle => {}
             Next::Closed => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_life_is_flushed_often() {
+        let ms = Duration::from_millis;
+        assert_eq!(period(ms(0), ms(250)), ms(10));
+        assert_eq!(period(ms(2_000), ms(250)), ms(40));
+        assert_eq!(period(ms(600_000), ms(250)), ms(250));
+        assert_eq!(period(ms(600_000), ms(3)), ms(3));
     }
 }
