@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(long, default_value = "full", value_parser = parse_mode)]
     mode: Mode,
     /// Record these parts instead of a mode's: graph, kernel, memcpy, peer, memset, sync, overhead, nvtx, runtime, driver,
-    /// event, label, calls, nodes; each costs something (docs/tracing.md)
+    /// event, label, calls, small, nodes, pinned; each costs something (docs/tracing.md)
     #[arg(long, value_name = "PART,…", conflicts_with = "mode", value_parser = parse_parts)]
     collect: Option<Parts>,
     /// How to find steps: auto, whole, profiler, graph, repeat, range:REGEX or kernel:REGEX

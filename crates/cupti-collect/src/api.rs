@@ -32,6 +32,41 @@ pub fn essential(name: &str) -> bool {
     PARTS.iter().any(|p| name.contains(p)) && !name.contains("Node") && !name.contains("Attribute")
 }
 
+/// Calls that read a property in well under a microsecond and that frameworks make by the hundred a step (870 of 1,500 in
+/// one step of a PyTorch loop were `cudaGetDevice`): recorded, they cost more than they last.
+const SMALL: [&str; 24] = [
+    "cuCtxGetCurrent",
+    "cuCtxGetDevice",
+    "cuCtxGetLimit",
+    "cuCtxPopCurrent",
+    "cuCtxPushCurrent",
+    "cuCtxSetCurrent",
+    "cuDeviceGet",
+    "cuDevicePrimaryCtxGetState",
+    "cuDriverGetVersion",
+    "cuFuncGetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuKernelGetAttribute",
+    "cuKernelGetName",
+    "cuPointerGetAttribute",
+    "cuPointerGetAttributes",
+    "cuStreamGetCaptureInfo",
+    "cuStreamIsCapturing",
+    "cudaGetDevice",
+    "cudaGetErrorString",
+    "cudaGetLastError",
+    "cudaPeekAtLastError",
+    "cudaStreamGetCaptureInfo",
+    "cudaStreamIsCapturing",
+];
+
+/// Whether the call is one of those, whatever release's or stream's variant of it.
+pub fn small(name: &str) -> bool {
+    let end = ["_v", "_ptsz", "_ptds"].iter().filter_map(|s| name.find(s)).min().unwrap_or(name.len());
+    SMALL.contains(&&name[..end])
+}
+
 /// The name of a driver or runtime function; None for a number that this CUPTI does not know.
 pub fn name(lib: &Library, driver: bool, cbid: u32) -> Option<String> {
     let domain = match driver {
@@ -45,17 +80,18 @@ pub fn name(lib: &Library, driver: bool, cbid: u32) -> Option<String> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Turns the recording of the essential calls on or off; how many there are.
-pub fn enable_essential(lib: &Library, enable: bool) -> usize {
+/// Turns the recording of the calls whose names are `chosen` on or off, beside what the kinds RUNTIME and DRIVER say; how
+/// many there are. None before 12.6, where there is no choice.
+pub fn enable(lib: &Library, chosen: fn(&str) -> bool, on: bool) -> usize {
     let ids = (1..IDS).flat_map(|id| [(true, id), (false, id)]);
-    let chosen = ids.filter(|&(driver, id)| name(lib, driver, id).is_some_and(|n| essential(&n)));
+    let chosen = ids.filter(|&(driver, id)| name(lib, driver, id).is_some_and(|n| chosen(&n)));
     chosen
         .filter(|&(driver, id)| {
             // SAFETY: take two numbers.
             unsafe {
                 match driver {
-                    true => call!(lib, cuptiActivityEnableDriverApi(id, enable.into())),
-                    false => call!(lib, cuptiActivityEnableRuntimeApi(id, enable.into())),
+                    true => call!(lib, cuptiActivityEnableDriverApi(id, on.into())),
+                    false => call!(lib, cuptiActivityEnableRuntimeApi(id, on.into())),
                 }
             }
             .is_ok()
@@ -95,6 +131,17 @@ mod tests {
             "cudaGraphMemcpyNodeGetParams_v10000",
         ] {
             assert!(!essential(n), "{n}");
+        }
+    }
+
+    #[test]
+    fn what_only_reads_is_small() {
+        for n in ["cudaGetDevice_v3020", "cuStreamGetCaptureInfo_v2_ptsz", "cuKernelGetName", "cuCtxPushCurrent_v2"] {
+            assert!(small(n) && !essential(n), "{n}");
+        }
+        // Each may initialise or load something.
+        for n in ["cudaGetDeviceCount_v3020", "cudaGetSymbolAddress_v3020", "cudaFuncGetAttributes_v3020", "cudaSetDevice_v3020"] {
+            assert!(!small(n), "{n}");
         }
     }
 

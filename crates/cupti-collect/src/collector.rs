@@ -18,6 +18,9 @@ pub type Sink = Box<dyn Write + Send>;
 /// cuptiFinalize with live CUDA graphs crashes before 12.6 (public reports against PyTorch); there we only unsubscribe.
 const FINALIZE_SINCE: Version = Version::new(12, 6);
 
+/// The kinds that record API calls.
+const CALLS: [Kind; 2] = [Kind::CUPTI_ACTIVITY_KIND_RUNTIME, Kind::CUPTI_ACTIVITY_KIND_DRIVER];
+
 /// An open session. Dropping it stops it.
 pub struct Collector {
     hub: &'static Hub,
@@ -76,6 +79,10 @@ impl Collector {
             let _ = call!(lib, cuptiSetThreadIdType(CUpti_ActivityThreadIdType::CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM));
             let zeroed = CUpti_ActivityAttribute::CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER;
             let _ = call!(lib, cuptiActivitySetAttribute(zeroed, &mut size, (&raw mut one).cast()));
+            if self.parts.has(Part::Pinned) {
+                let pinned = CUpti_ActivityAttribute::CUPTI_ACTIVITY_ATTR_MEM_ALLOCATION_TYPE_HOST_PINNED;
+                let _ = call!(lib, cuptiActivitySetAttribute(pinned, &mut size, (&raw mut one).cast()));
+            }
             call!(lib, cuptiActivityRegisterCallbacks(Some(hub::buffer_requested), Some(hub::buffer_completed)))?;
             // CUPTI counts on over sessions and forgets when asked: what an earlier one lost at its end is not ours.
             let mut earlier = 0;
@@ -124,9 +131,12 @@ impl Collector {
                 self.fact("kind_not_collected", &format!("{} ({e})", kind.0));
             }
         }
-        if self.parts.has(Part::Calls) && api::enable_essential(lib, true) == 0 {
+        if !self.parts.has(Part::Small) && self.parts.kinds().any(|k| CALLS.contains(&k)) {
+            api::enable(lib, api::small, false);
+        }
+        if self.parts.has(Part::Calls) && api::enable(lib, api::essential, true) == 0 {
             // Before 12.6 there is no choice of calls: all or none.
-            for kind in [Kind::CUPTI_ACTIVITY_KIND_RUNTIME, Kind::CUPTI_ACTIVITY_KIND_DRIVER] {
+            for kind in CALLS {
                 // SAFETY: takes a number.
                 unsafe { call!(lib, cuptiActivityEnable(kind)) }?;
             }
@@ -138,10 +148,9 @@ impl Collector {
     pub fn pause(&self) {
         let lib = self.hub.lib;
         if self.parts.has(Part::Calls) {
-            api::enable_essential(lib, false);
+            api::enable(lib, api::essential, false);
         }
-        let calls = [Kind::CUPTI_ACTIVITY_KIND_RUNTIME, Kind::CUPTI_ACTIVITY_KIND_DRIVER];
-        for kind in self.parts.kinds().chain(calls) {
+        for kind in self.parts.kinds().chain(CALLS) {
             // SAFETY: takes a number.
             let _ = unsafe { call!(lib, cuptiActivityDisable(kind)) };
         }

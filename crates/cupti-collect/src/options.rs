@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How much detail, at what cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Every operation, every API call, events, external labels, NVTX.
+    /// Every operation, every API call but those that only read a property, events, external labels, NVTX.
     #[default]
     Full,
     /// Every operation, and only the calls that launch, copy, synchronise or play graphs.
@@ -40,13 +40,17 @@ pub enum Part {
     Kind(Kind),
     /// The calls that launch, copy or wait, and no others.
     Calls,
+    /// With `runtime` or `driver`: also the calls that only read a property.
+    Small,
     /// Labels of graph nodes, taken when a graph is made.
     Nodes,
+    /// CUPTI's own records lie in pinned host memory until they are read, not in the device's.
+    Pinned,
 }
 
 /// The parts by name. GRAPH_TRACE replaces the records of a graph's nodes, and switching it off does not bring them back.
 /// KERNEL in the place of CONCURRENT_KERNEL would serialise the kernels.
-const PARTS: [(&str, Part); 14] = [
+const PARTS: [(&str, Part); 16] = [
     ("graph", Part::Kind(Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE)),
     ("kernel", Part::Kind(Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)),
     ("memcpy", Part::Kind(Kind::CUPTI_ACTIVITY_KIND_MEMCPY)),
@@ -60,7 +64,9 @@ const PARTS: [(&str, Part); 14] = [
     ("event", Part::Kind(Kind::CUPTI_ACTIVITY_KIND_CUDA_EVENT)),
     ("label", Part::Kind(Kind::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION)),
     ("calls", Part::Calls),
+    ("small", Part::Small),
     ("nodes", Part::Nodes),
+    ("pinned", Part::Pinned),
 ];
 
 /// A choice of parts.
