@@ -140,7 +140,12 @@ mod tests {
             assert!(small(n) && !essential(n), "{n}");
         }
         // Each may initialise or load something.
-        for n in ["cudaGetDeviceCount_v3020", "cudaGetSymbolAddress_v3020", "cudaFuncGetAttributes_v3020", "cudaSetDevice_v3020"] {
+        for n in [
+            "cudaGetDeviceCount_v3020",
+            "cudaGetSymbolAddress_v3020",
+            "cudaFuncGetAttributes_v3020",
+            "cudaSetDevice_v3020",
+        ] {
             assert!(!small(n), "{n}");
         }
     }
