@@ -3,7 +3,7 @@
 //! Nothing is mended here: a flaw is counted, placed and explained, and the ledger books what it touches as unknown.
 
 use super::ledger::FastMap;
-use super::trace::{CallKind, Defect, Operation, Trace};
+use super::trace::{Call, CallKind, Defect, Operation, Trace};
 use serde::Serialize;
 
 /// What a defect does to the numbers.
@@ -176,9 +176,10 @@ fn joins(trace: &Trace, out: &mut Audit) {
     }
     let mut idle = Tally::new("launch_without_operation");
     let mut apis = 0u64;
+    let captures = captures(trace);
     for (key, &call) in &launches {
         apis += 1;
-        if !used.contains_key(key) {
+        if !used.contains_key(key) && !captured(&captures, &trace.calls[call as usize]) {
             idle.count += 1;
             idle.first = Some(idle.first.map_or(u64::from(call), |f| f.min(u64::from(call))));
         }
@@ -207,6 +208,39 @@ fn joins(trace: &Trace, out: &mut Audit) {
     });
     nodeless.report(&mut out.defects, || "graph nodes without node ids; they are joined by their launch alone".into());
     graphs(trace, &used, &launches, &mut out.defects);
+}
+
+/// While a thread captures a stream, what it launches becomes a graph's node and does not run: the times between the calls
+/// that begin and end captures, by thread and in order. A capture without an end reaches to the end.
+fn captures(trace: &Trace) -> FastMap<(u32, u64), Vec<(i64, i64)>> {
+    let mut edges: Vec<(u32, u64, i64, bool)> = Vec::new();
+    for c in &trace.calls {
+        let name = trace.names.text(c.name);
+        if let Some(begins) =
+            name.contains("EndCapture").then_some(false).or(name.contains("BeginCapture").then_some(true))
+        {
+            edges.push((c.process, c.thread, c.start, begins));
+        }
+    }
+    edges.sort_unstable();
+    let mut out: FastMap<(u32, u64), Vec<(i64, i64)>> = FastMap::default();
+    for (process, thread, time, begins) in edges {
+        let list = out.entry((process, thread)).or_default();
+        match list.last_mut().filter(|(_, end)| *end == i64::MAX) {
+            Some(open) if !begins => open.1 = time,
+            // A driver call inside the runtime call that has opened it already.
+            Some(_) => {}
+            None if begins => list.push((time, i64::MAX)),
+            None => {}
+        }
+    }
+    out
+}
+
+fn captured(captures: &FastMap<(u32, u64), Vec<(i64, i64)>>, call: &Call) -> bool {
+    let Some(list) = captures.get(&(call.process, call.thread)) else { return false };
+    let i = list.partition_point(|&(begin, _)| begin <= call.start);
+    i > 0 && call.start < list[i - 1].1
 }
 
 /// Launches of one graph must all record the same number of operations.
@@ -282,7 +316,6 @@ fn streams(trace: &Trace, out: &mut Vec<Defect>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::trace::Call;
 
     fn op(start: i64, end: i64, correlation: u64) -> Operation {
         Operation { start, end, correlation, stream: 7, ..Operation::default() }
@@ -321,6 +354,22 @@ mod tests {
         assert_eq!(count(&a, "launch_without_operation"), Some((1, Some(2))));
         assert_eq!(a.worst(), Some(Severity::Warn));
         assert_eq!(count(&a, "no_gpu_work"), None);
+    }
+
+    #[test]
+    fn a_captured_launch_is_not_missed() {
+        let mut t = Trace { resolution_ns: 1, ..Trace::default() };
+        let mut call = |name: &str, kind, thread, start, correlation| {
+            let name = t.names.intern(name);
+            t.calls.push(Call { kind, name, process: 0, thread, start, end: start + 5, correlation, driver: false });
+        };
+        call("cudaStreamBeginCapture", CallKind::Other, 1, 10, 1);
+        call("cudaLaunchKernel", CallKind::Launch, 1, 20, 2);
+        call("cudaLaunchKernel", CallKind::Launch, 2, 20, 3);
+        call("cudaStreamEndCapture", CallKind::Other, 1, 30, 4);
+        call("cudaLaunchKernel", CallKind::Launch, 1, 40, 5);
+        t.operations = vec![op(100, 200, 9)];
+        assert_eq!(count(&audit(&t), "launch_without_operation"), Some((2, Some(2))));
     }
 
     #[test]

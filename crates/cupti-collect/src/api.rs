@@ -9,7 +9,7 @@ const IDS: u32 = 2048;
 /// Whether a call can put work on the device, wait for it, or hold the host for long: what a gap can be blamed on. The rest
 /// (`cudaGetDevice`, `cudaEventQuery`, …) is frequent and explains nothing that its absence would not.
 pub fn essential(name: &str) -> bool {
-    const PARTS: [&str; 17] = [
+    const PARTS: [&str; 18] = [
         "Launch",
         "Memcpy",
         "Memset",
@@ -27,6 +27,7 @@ pub fn essential(name: &str) -> bool {
         "MemPrefetch",
         "WaitValue",
         "BeginCapture",
+        "EndCapture",
     ];
     // Building a graph node by hand is not a launch, nor is reading its parameters.
     PARTS.iter().any(|p| name.contains(p)) && !name.contains("Node") && !name.contains("Attribute")
