@@ -126,6 +126,25 @@ fn an_event_that_outlasts_a_launch_is_waited_for() {
 }
 
 #[test]
+fn a_graph_launch_call_that_a_profiler_stretches_is_said_to_be_one() {
+    let with_call_of = |call_ns: i64| {
+        let mut t = Trace::default();
+        kernel(&mut t, "before", 7, (0, 1_000), 1);
+        for n in 0..3 {
+            let start = 202_000 + 1_000 * n;
+            let i = kernel(&mut t, "node", 7, (start, start + 400), 2);
+            (t.operations[i].graph_node, t.operations[i].graph) = (n as u64 + 1, 3);
+        }
+        call(&mut t, CallKind::GraphLaunch, "cudaGraphLaunch", (200_000 - call_ns, 200_000), 2);
+        account(&t, 0, 0, 210_000, &exact()).unwrap()
+    };
+    let long = with_call_of(100_000);
+    assert_eq!(ns(&long, LineKind::Gap, "graph launch call"), 100_000);
+    assert!(long.notes[0].contains("the device idled 100.000 µs inside each graph launch call"), "{:?}", long.notes);
+    assert_eq!(with_call_of(5_000).notes.len(), 0);
+}
+
+#[test]
 fn missing_records_are_unknown_and_never_idle() {
     let mut t = Trace::default();
     for (launch, nodes) in [(1u64, 3i64), (2, 2)] {
