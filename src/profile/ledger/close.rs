@@ -93,7 +93,7 @@ impl Sweep<'_, '_> {
         if pieces > 0 && ns / pieces > LONG_GRAPH_LAUNCH_NS && ns > (self.t1 - self.t0) / 50 {
             notes.push(format!(
                 "the device idled {} inside each graph launch call: under a profiler the call goes through the graph's \
-                 nodes (0.3 to 1.5 µs each on an H200), without one it takes a few µs whatever their number; most of this \
+                 nodes (0.1 to 1.6 µs each on an H200), without one it takes a few µs whatever their number; most of this \
                  is the profiler's own cost",
                 Nanos(ns / pieces)
             ));
