@@ -47,11 +47,12 @@ fn recorded() -> std::collections::BTreeMap<String, String> {
         }
     }
     for folder in std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()) {
-        let file = folder.join("decode_step.jsonl");
-        for line in std::fs::read_to_string(&file).unwrap_or_default().lines() {
-            let row: serde_json::Value = serde_json::from_str(line).unwrap();
-            if let Some(us) = row["us"].as_f64() {
-                ms(us * 1e3, format!("{} of {}", row["peer"], file.display()));
+        for file in ["decode_step.jsonl", "decode_step_batch.jsonl"].map(|name| folder.join(name)) {
+            for line in std::fs::read_to_string(&file).unwrap_or_default().lines() {
+                let row: serde_json::Value = serde_json::from_str(line).unwrap();
+                if let Some(us) = row["us"].as_f64() {
+                    ms(us * 1e3, format!("{} of {}", row["peer"], file.display()));
+                }
             }
         }
     }
