@@ -43,7 +43,8 @@ fn main() {
         .sample_size(20)
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_secs(1))
-        .configure_from_args();
+        .configure_from_args()
+        .without_plots();
     let mut run = || -> Result<()> {
         for (kernel, label) in [(Kernel::Empty, "no arguments"), (Kernel::EightArguments, "eight arguments")] {
             let mut backends = backend::all(&device, &modules, kernel, &mut |line| println!("note: {line}"));

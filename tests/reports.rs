@@ -95,3 +95,30 @@ fn the_readme_states_the_headline_steps() {
         assert!(readme.contains(&text), "README does not state {text} of {run}");
     }
 }
+
+#[test]
+fn every_recorded_row_is_whole_and_none_is_wrong() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/h200");
+    let (mut rows, mut checked) = (0, 0);
+    for folder in std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()) {
+        for file in std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()) {
+            if file.extension().is_none_or(|e| e != "jsonl") {
+                continue;
+            }
+            for (i, line) in std::fs::read_to_string(&file).unwrap().lines().enumerate() {
+                let at = || format!("{}:{}", file.display(), i + 1);
+                let row: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{}: {e}", at()));
+                assert_ne!(row["ok"], false, "{}", at());
+                rows += 1;
+                checked += usize::from(row["ok"] == true);
+                // Memory's floor is beaten by no more than its own uncertainty; that of the tensor cores moves with the power
+                // cap.
+                let memory = row["bound"] == "memory";
+                if let (true, Some(ns), Some(floor)) = (memory, row["ns"].as_f64(), row["floor_ns"].as_f64()) {
+                    assert!(ns > 0.97 * floor, "{}: {ns} ns, floor {floor}", at());
+                }
+            }
+        }
+    }
+    assert!(rows > 3000 && checked > 2000, "{rows} rows, {checked} checked");
+}
