@@ -32,13 +32,6 @@ const MAY_SPILL: &[Spill] = &[
         why: "four blocks on an SM leave each thread 64 registers, one or two short",
     },
     Spill {
-        image: "matmul/swap_ab",
-        kernel: "matmul_swap_ab_*",
-        archs: &["sm_90a"],
-        bytes: 24,
-        why: "two blocks of nine warps leave each thread 96 registers, and 64 columns of two operands are 64 sums; outside the loop",
-    },
-    Spill {
         image: "softmax/cluster",
         kernel: "softmax_cluster_*",
         archs: &["sm_90"],
