@@ -122,3 +122,34 @@ fn every_recorded_row_is_whole_and_none_is_wrong() {
     }
     assert!(rows > 3000 && checked > 2000, "{rows} rows, {checked} checked");
 }
+
+#[test]
+fn every_criterion_bench_ran_to_its_end() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/h200/2026-11-30-criterion");
+    for bench in ["launch_overhead", "matmul", "paged_decode", "softmax_fusion", "w4a16_gemv"] {
+        let text = std::fs::read_to_string(root.join(format!("{bench}.txt"))).unwrap();
+        let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{bench} does not say `{needle}`"));
+        // The prediction comes before any measurement, criterion's estimate after it, the environment last.
+        assert!(at("predicted") < at("time:   ["), "{bench}");
+        assert!(at("time:   [") < text.rfind("NVIDIA H200").unwrap(), "{bench} stopped before its end");
+        assert!(!text.contains("panicked"), "{bench}");
+    }
+}
+
+#[test]
+fn shapes_beyond_31_bits_are_right() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/h200/2026-11-30-verify-large");
+    let mut right = std::collections::BTreeMap::<String, u64>::new();
+    for op in ["matmul", "paged_attention", "softmax"] {
+        let text = std::fs::read_to_string(root.join(format!("{op}.csv"))).unwrap();
+        let mut lines = text.lines();
+        assert!(lines.next().unwrap().starts_with("variant,shapes,right,wrong,skipped"));
+        for line in lines {
+            let cells: Vec<&str> = line.split(',').collect();
+            let n = |i: usize| cells[i].parse::<u64>().unwrap();
+            assert_eq!((n(1), n(3)), (n(2) + n(4), 0), "{line}");
+            *right.entry(op.to_string()).or_default() += n(2);
+        }
+    }
+    assert!(right["matmul"] >= 25 && right["paged_attention"] >= 9 && right["softmax"] >= 20, "{right:?}");
+}
