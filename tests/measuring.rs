@@ -133,6 +133,35 @@ fn variants_are_timed_in_alternation_on_the_same_buffers() {
 }
 
 #[test]
+fn a_refused_shape_is_a_row_and_the_others_are_measured() {
+    if !compiled() {
+        return;
+    }
+    // 500 is no multiple of what wgmma's tiles ask for; naive takes everything.
+    let (odd, even) = ("m=64,n=500,k=500", "m=128,n=512,k=512");
+    let output = bench(odd, &["--shape", even, "--variant", "wgmma"], &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let all = rows(&output);
+    let of = |shape: &str| all[1..].iter().find(|r| r["shape"].as_str().unwrap().starts_with(shape)).unwrap();
+    assert!(of(odd)["refused"].as_str().is_some_and(|why| !why.is_empty()), "{}", of(odd));
+    assert!(of(odd)["ns"].is_null() && of(even)["ns"].as_u64().is_some() && of(even)["refused"].is_null());
+    // The refusal stands in the table too, and another variant of the same shape is timed beside it.
+    let args = ["bench", "matmul", "--shape", odd, "--no-check", "--no-library", "--timeout", "1"];
+    let output = workbench(&[&args[..], &["--variant", "wgmma", "--variant", "naive"]].concat(), &[]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    assert!(text.lines().any(|l| l.starts_with("matmul/wgmma ") && l.contains("refused: ")), "{text}");
+    assert!(text.lines().any(|l| l.starts_with("matmul/naive ") && l.contains("GB/s")), "{text}");
+    // No row at all is no success, with a GPU or without.
+    for more in [&["--variant", "wgmma"][..], &["--variant", "wgmma", "--dry-run"]] {
+        let output = bench(odd, more, &[]);
+        assert_eq!(output.status.code(), Some(2), "{}", error(&output));
+        assert!(error(&output).contains("no row at all"), "{}", error(&output));
+    }
+    assert_eq!(bench(odd, &["--variant", "wgmmma"], &[]).status.code(), Some(2), "a name that is none stops it");
+}
+
+#[test]
 fn too_little_memory_says_what_was_asked_and_what_was_free() {
     if !compiled() {
         return;
@@ -143,6 +172,7 @@ fn too_little_memory_says_what_was_asked_and_what_was_free() {
         "{}",
         error(&output)
     );
+    assert_eq!(output.status.code(), Some(2), "nothing was measured");
 }
 
 #[test]

@@ -155,6 +155,7 @@ impl Session {
                     continue;
                 }
             };
+            lineup.refused().iter().for_each(|refusal| println!("note: {refusal}"));
             let measured = lineup.measure(&mut self.bench, &plan.options)?;
             for row in &measured {
                 println!("{}", rows::line(row));

@@ -7,7 +7,7 @@ use crate::launch::{Device, Environment};
 use crate::op::{Chip, Op, Shape};
 use crate::roofline::{Ceilings, store};
 use crate::run::measure::{Bench, Mode, Options};
-use crate::run::sweep::{self, Plan, Row, Which};
+use crate::run::sweep::{self, Plan, Refusal, Row, Which};
 use crate::run::{Gpu, peers, rows};
 use crate::units::Bytes;
 use serde_json::{Value, json};
@@ -96,9 +96,10 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         Err(_) => (Chip::H200, Ceilings::h200()),
     };
     let say = |line: String| if !out.takes_stdout() { println!("{line}") };
-    predictions(op, &shapes, &which, &chip, &ceilings, &say)?;
+    let predicted = predictions(op, &shapes, &which, &chip, &ceilings, &say)?;
     let device = match device {
         Ok(device) => device,
+        Err(_) if args.dry_run && predicted == 0 => return Err(nothing(op, "every variant refuses every shape")),
         Err(_) if args.dry_run => return Ok(()),
         Err(e) => return Err(e),
     };
@@ -121,6 +122,8 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     say(format!("\nmeasured, {} ({})", args.mode.name(), gpu_line(&device)));
     say(rows::header());
     let mut all: Vec<Row> = Vec::new();
+    let mut refused: Vec<Refusal> = Vec::new();
+    let mut left_out: Option<String> = None;
     let mut peer_rows: Vec<Value> = Vec::new();
     let mut failure = None;
     for shape in &shapes {
@@ -129,7 +132,15 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         });
         match measured {
             Ok(measured) => {
-                for row in measured {
+                for refusal in measured.refused {
+                    // Of all variants many refuse any one shape: no news, and no row.
+                    match plan.which {
+                        Which::All => eprintln!("note: {refusal}"),
+                        _ => say(rows::refused_line(&refusal)),
+                    }
+                    refused.push(refusal);
+                }
+                for row in measured.rows {
                     say(rows::line(&row));
                     row.timing.warnings.iter().for_each(|w| eprintln!("  {}/{}: {w}", row.op, row.variant));
                     row.checks.iter().filter(|c| !c.ok()).for_each(|c| eprintln!("  WRONG: {}", rows::wrong(c)));
@@ -137,7 +148,11 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
                 }
             }
             // A failed shape must not cost the shapes already measured.
-            Err(e) if e.kind == Kind::Usage => eprintln!("note: {shape} left out: {e}"),
+            Err(e) if e.kind == Kind::Usage => {
+                let why = format!("{shape} left out: {e}");
+                eprintln!("note: {why}");
+                left_out.get_or_insert(why);
+            }
             Err(e) => {
                 failure = Some(e);
                 break;
@@ -152,8 +167,9 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let environment = environment.finish(bench.clocks());
     say(format!("\n{}", environment.lines()));
     let head = json!({"schema": 1, "provenance": "measured", "environment": environment, "ceilings": ceilings, "note": args.note});
+    let refusals = refused.iter().filter(|_| plan.which != Which::All).map(rows::refused_json);
     let lines: Vec<Value> =
-        std::iter::once(head).chain(all.iter().map(rows::json)).chain(peer_rows).collect();
+        std::iter::once(head).chain(all.iter().map(rows::json)).chain(refusals).chain(peer_rows).collect();
     if let Some(file) = &out.json {
         write_output(file, &lines.iter().map(|l| format!("{l}\n")).collect::<String>())?;
     }
@@ -165,6 +181,10 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     }
     if let Some(e) = failure {
         return Err(e);
+    }
+    if all.is_empty() {
+        let why = refused.first().map(Refusal::to_string).or(left_out);
+        return Err(nothing(op, &why.unwrap_or_else(|| "there was no shape".into())));
     }
     let wrong = all.iter().filter(|r| !r.ok()).count();
     if wrong > 0 {
@@ -181,6 +201,12 @@ fn gpu_line(device: &Device) -> String {
     format!("{} …{}", device.info().name, device.info().uuid_tail())
 }
 
+/// Nothing at all was measured (or predicted): with no row there is no success.
+fn nothing(op: &dyn Op, why: &str) -> Error {
+    Error::usage(format!("no row at all: {why}")).try_next(format!("`workbench list {}` shows its variants", op.name()))
+}
+
+/// Prints what each variant should cost; how many there were.
 fn predictions(
     op: &dyn Op,
     shapes: &[Shape],
@@ -188,11 +214,16 @@ fn predictions(
     chip: &Chip,
     ceilings: &Ceilings,
     say: &dyn Fn(String),
-) -> Result<()> {
+) -> Result<usize> {
+    let mut count = 0;
     say(format!("predicted from the {} ceilings of {} ({})", ceilings.provenance, ceilings.gpu, ceilings.source));
     say(format!("{:<28} {:<46} {:>10} {:>10} {:>10} {:>10}  bound", "kernel", "shape", "bytes", "GFLOP", "floor µs", "predicted"));
     for shape in shapes {
-        let (variants, _) = which.variants(op, shape, chip)?;
+        let (variants, refused) = which.variants(op, shape, chip)?;
+        if *which != Which::All {
+            refused.iter().for_each(|refusal| say(rows::refused_line(refusal)));
+        }
+        count += variants.len();
         for variant in variants {
             let p = sweep::predict(op, variant, shape, chip, ceilings)?;
             say(format!(
@@ -207,5 +238,5 @@ fn predictions(
             ));
         }
     }
-    Ok(())
+    Ok(count)
 }

@@ -172,10 +172,13 @@ fn kernels_under(gpu: &mut Gpu, bench: &mut Bench, ceilings: &Ceilings) -> Resul
             sweep::shape(gpu, bench, op, &shape, ceilings, &plan, &mut |line| eprintln!("note: {line}"))
         });
         match measured {
-            Ok(rows) => found.extend(rows.into_iter().map(|row| {
-                eprintln!("{}", rows::line(&row));
-                (group.clone(), row)
-            })),
+            Ok(measured) => {
+                measured.refused.iter().for_each(|refusal| eprintln!("note: {refusal}"));
+                found.extend(measured.rows.into_iter().map(|row| {
+                    eprintln!("{}", rows::line(&row));
+                    (group.clone(), row)
+                }));
+            }
             Err(e) => eprintln!("note: {op} {shape} left out: {e}"),
         }
     }

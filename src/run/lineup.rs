@@ -4,7 +4,7 @@
 use super::arrays::{self, Arrays};
 use super::measure::{self, Bench, Launches, Mode, Options, Work};
 use super::peer::CublasLt;
-use super::sweep::{Plan, Predicted, Row, predict, sets_for};
+use super::sweep::{Plan, Predicted, Refusal, Row, predict, sets_for};
 use super::warning::{FLOOR_SLACK, Warning};
 use super::{Executor, Gpu};
 use crate::error::Result;
@@ -21,6 +21,7 @@ pub struct Lineup {
     wanted: usize,
     workspaces: Vec<u64>,
     entries: Vec<Entry>,
+    refused: Vec<Refusal>,
 }
 
 struct Entry {
@@ -43,21 +44,33 @@ impl Lineup {
         note: &mut dyn FnMut(String),
     ) -> Result<Self> {
         let chip = gpu.chip();
-        let (variants, left_out) = plan.which.variants(op, shape, &chip)?;
-        left_out.into_iter().for_each(&mut *note);
-        let wanted = match plan.options.mode {
-            Mode::Graph => sets_for(&chip, op.cost(shape)?.bytes()),
-            Mode::Cold | Mode::Hot => 1,
-        };
+        let (mut variants, mut refused) = plan.which.variants(op, shape, &chip)?;
+        variants.retain(|name| match op.variant(name).map_err(Into::into).and_then(|v| gpu.can_run(op.name(), v)) {
+            Ok(()) => true,
+            Err(e) => {
+                refused.push(Refusal::new(op, name, shape, e.what));
+                false
+            }
+        });
         let mut lineup = Self {
             op,
             shape: shape.clone(),
             chip,
-            sets: input_sets(gpu, op, shape, wanted, plan.seed)?,
-            wanted,
+            sets: Vec::new(),
+            wanted: 0,
             workspaces: Vec::new(),
             entries: Vec::new(),
+            refused,
         };
+        // Nothing of ours runs: the library alone is no comparison.
+        if variants.is_empty() {
+            return Ok(lineup);
+        }
+        lineup.wanted = match plan.options.mode {
+            Mode::Graph => sets_for(&chip, op.cost(shape)?.bytes()),
+            Mode::Cold | Mode::Hot => 1,
+        };
+        lineup.sets = input_sets(gpu, op, shape, lineup.wanted, plan.seed)?;
         match lineup.fill(gpu, &variants, ceilings, plan, note) {
             Ok(()) => Ok(lineup),
             Err(e) => {
@@ -77,10 +90,6 @@ impl Lineup {
     ) -> Result<()> {
         let (op, shape) = (self.op, self.shape.clone());
         for variant in variants {
-            if let Err(e) = gpu.can_run(op.name(), op.variant(variant)?) {
-                note(e.what);
-                continue;
-            }
             let predicted = predict(op, variant, &shape, &self.chip, ceilings)?;
             let workspace = arrays::workspace(gpu, op, variant, &shape)?;
             self.workspaces.extend(workspace);
@@ -128,6 +137,11 @@ impl Lineup {
     /// The contestants, for whoever times them in another way.
     pub fn works(&self) -> impl Iterator<Item = (&dyn Work, &Predicted)> {
         self.entries.iter().map(|e| (&*e.work, &e.predicted))
+    }
+
+    /// The variants that were asked for and cannot run this shape here.
+    pub fn refused(&self) -> &[Refusal] {
+        &self.refused
     }
 
     /// Times all of them in alternation.

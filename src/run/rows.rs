@@ -1,7 +1,7 @@
 //! Rows of measurements as text, JSON, CSV and Markdown: one place decides what a row says.
 
 use super::peers::PeerRow;
-use super::sweep::Row;
+use super::sweep::{Refusal, Row};
 use crate::error::{Error, Result};
 use crate::launch::Environment;
 use crate::op::{Check, Shape};
@@ -58,6 +58,16 @@ pub fn line(row: &Row) -> String {
         row.ratio.map_or(String::new(), |(r, ..)| format!("{r:.3}")),
         error(row),
     )
+}
+
+/// A refusal as a row of the table.
+pub fn refused_line(refusal: &Refusal) -> String {
+    format!("{:<28} {:<46} refused: {}", format!("{}/{}", refusal.op, refusal.variant), refusal.shape, refusal.why)
+}
+
+/// The same as JSON: no time, and the reason under `refused`.
+pub fn refused_json(refusal: &Refusal) -> Value {
+    json!({"op": refusal.op, "variant": refusal.variant, "shape": refusal.shape.to_string(), "refused": refusal.why})
 }
 
 /// What is wrong with an output.

@@ -4,7 +4,7 @@
 use super::Gpu;
 pub use super::lineup::Lineup;
 use super::measure::{Bench, Options, Timing};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::op::{Bindings, Check, Chip, Cost, Op, Shape};
 use crate::roofline::{Calibration, Ceilings, Floor};
 
@@ -32,24 +32,46 @@ pub enum Which {
 }
 
 impl Which {
-    /// The variants for a shape, and the reasons why others were left out.
-    pub fn variants(&self, op: &dyn Op, shape: &Shape, chip: &Chip) -> Result<(Vec<&'static str>, Vec<String>)> {
-        let mut left_out = Vec::new();
+    /// The variants that can compute a shape, and the refusals of the others.
+    ///
+    /// # Errors
+    /// A name that the op does not have.
+    pub fn variants(&self, op: &dyn Op, shape: &Shape, chip: &Chip) -> Result<(Vec<&'static str>, Vec<Refusal>)> {
         let names: Vec<&'static str> = match self {
             Self::Chosen => vec![op.choose(shape, chip)],
             Self::All => op.variants().iter().map(|v| v.name).collect(),
             Self::Named(names) => names.iter().map(|n| op.variant(n).map(|v| v.name)).collect::<Result<_, _>>()?,
         };
-        let all = *self == Self::All;
-        let mut kept = Vec::new();
+        let (mut kept, mut refused) = (Vec::new(), Vec::new());
         for name in names {
-            match op.supports(name, shape, chip) {
-                Ok(()) => kept.push(name),
-                Err(e) if all => left_out.push(format!("{}/{name}: {e}", op.name())),
-                Err(e) => return Err(Error::from(e).at(format!("{}/{name}", op.name()))),
+            match op.supports(name, shape, chip).and_then(|()| op.cost(shape)) {
+                Ok(_) => kept.push(name),
+                Err(e) => refused.push(Refusal::new(op, name, shape, e)),
             }
         }
-        Ok((kept, left_out))
+        Ok((kept, refused))
+    }
+}
+
+/// A variant that was asked for and cannot compute a shape here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub op: &'static str,
+    pub variant: String,
+    pub shape: Shape,
+    /// The rule that it breaks, with the numbers.
+    pub why: String,
+}
+
+impl Refusal {
+    pub fn new(op: &dyn Op, variant: &str, shape: &Shape, why: impl std::fmt::Display) -> Self {
+        Self { op: op.name(), variant: variant.into(), shape: shape.clone(), why: why.to_string() }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{} {} refused: {}", self.op, self.variant, self.shape, self.why)
     }
 }
 
@@ -117,11 +139,17 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// Times one shape. Rows come back in the variants' order, the library's last.
+/// One shape's rows in the variants' order, the library's last, and the variants that did not run.
+#[derive(Debug, Default)]
+pub struct Measured {
+    pub rows: Vec<Row>,
+    pub refused: Vec<Refusal>,
+}
+
+/// Times one shape; `note` hears what is left out besides refused variants.
 ///
 /// # Errors
-/// Out of memory for a single input set; a launch that fails. Variants that cannot compute the shape are told through
-/// `note` and left out.
+/// Out of memory for a single input set; a launch that fails.
 pub fn shape(
     gpu: &mut Gpu,
     bench: &mut Bench,
@@ -130,11 +158,12 @@ pub fn shape(
     ceilings: &Ceilings,
     plan: &Plan,
     note: &mut dyn FnMut(String),
-) -> Result<Vec<Row>> {
+) -> Result<Measured> {
     let lineup = Lineup::new(gpu, op, shape, ceilings, plan, note)?;
+    let refused = lineup.refused().to_vec();
     let rows = lineup.measure(bench, &plan.options);
     lineup.free(gpu)?;
-    rows
+    Ok(Measured { rows: rows?, refused })
 }
 
 #[cfg(test)]
