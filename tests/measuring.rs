@@ -188,6 +188,26 @@ fn missing_gpus_and_old_drivers_exit_with_3() {
 }
 
 #[test]
+fn the_drivers_occupancy_is_asked_for_and_recorded() {
+    if !compiled() {
+        return;
+    }
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("occupancy.csv");
+    let ask = |settings: &[(&str, &str)]| {
+        workbench(&["occupancy", "--check-driver", "--record", file.to_str().unwrap()], settings)
+    };
+    let agreed = ask(&[]);
+    assert_eq!(agreed.status.code(), Some(0), "{}", error(&agreed));
+    assert!(std::fs::read_to_string(&file).unwrap().lines().count() > 50);
+    let again = || workbench(&["occupancy", "--recorded", file.to_str().unwrap()], &[]);
+    assert_eq!(again().status.code(), Some(0));
+    let differs = ask(&[("FAKE_OCCUPANCY", "1")]);
+    assert_eq!(differs.status.code(), Some(1), "{}", error(&differs));
+    assert!(error(&differs).contains("the driver says"), "{}", error(&differs));
+    assert_eq!(again().status.code(), Some(1), "what was recorded differs without a GPU too");
+}
+
+#[test]
 fn probes_that_compute_nothing_are_not_believed() {
     if !compiled() {
         return;

@@ -85,3 +85,57 @@ fn a_log_is_reconciled_by_exit_code() {
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.code() == Some(1) && said.contains("--weights bf16"), "{said}");
 }
+
+/// A run of `bench` over a sealed file's shapes, each `factor` times its prediction.
+fn measured(sealed: &str, factor: f64) -> String {
+    let mut text = String::from("{\"environment\":{\"started\":\"2999-01-01T00:00:00Z\"}}\n");
+    for line in sealed.lines().skip(1).filter(|l| !l.contains("\"seal\"")) {
+        let mut row: Value = serde_json::from_str(line).unwrap();
+        row["ns"] = ((row["predicted_ns"].as_f64().unwrap() * factor).round() as i64).into();
+        text += &format!("{row}\n");
+    }
+    text
+}
+
+#[test]
+fn a_sweep_is_sealed_and_checked_against_a_later_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (list, sealed, run) = (path("list.txt"), path("sealed.jsonl"), path("run.jsonl"));
+    std::fs::write(&list, "# two\nmatmul m=2,n=5120,k=5120\nargmax m=3,v=50304\n").unwrap();
+    let made = json(&["predict", "sweep", &list, "--seal", &sealed]);
+    assert_eq!(made["rows"].as_array().unwrap().len(), 2);
+    let text = std::fs::read_to_string(&sealed).unwrap();
+
+    std::fs::write(&run, measured(&text, 1.05)).unwrap();
+    let checked = json(&["predict", "check", &sealed, &run]);
+    assert!((checked["score"]["worst"].as_f64().unwrap() - 0.05 / 1.05).abs() < 2e-3, "{checked}");
+    std::fs::write(&run, measured(&text, 2.0)).unwrap();
+    let code = |args: &[&str]| workbench(args).status.code();
+    assert_eq!(code(&["predict", "check", &sealed, &run]), Some(1));
+    assert_eq!(code(&["predict", "check", &sealed, &run, "--median", "0.6", "--worst", "0.6"]), Some(0));
+    let half: String = measured(&text, 1.0).lines().take(2).map(|l| format!("{l}\n")).collect();
+    std::fs::write(&run, half).unwrap();
+    assert_eq!(code(&["predict", "check", &sealed, &run]), Some(5), "a shape is missing");
+    std::fs::write(&sealed, text.replace("m=2,n=5120", "m=4,n=5120")).unwrap();
+    let out = workbench(&["predict", "check", &sealed, &run]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("changed after it was sealed"));
+    assert!(refused(&["predict", "sweep", "no_such_list"]).contains("built-in list"));
+}
+
+#[test]
+fn a_kernel_is_predicted_with_its_launch_plan() {
+    let v = json(&["predict", "kernel", "rmsnorm", "m=64,k=4096"]);
+    let sum: i64 = v["terms"].as_array().unwrap().iter().map(|t| t["ns"].as_i64().unwrap()).sum();
+    assert!((sum - v["predicted_ns"].as_i64().unwrap()).abs() < 10, "{v}");
+    if workbench::launch::image::TOOLCHAIN.nvcc.is_some() {
+        let kernel = &v["launches"]["kernels"][0];
+        assert!(kernel["waves"].as_f64().unwrap() > 0.0 && kernel["occupancy"]["blocks"].as_u64().unwrap() > 0, "{v}");
+        let text = String::from_utf8(workbench(&["predict", "kernel", "rmsnorm", "m=64,k=4096"]).stdout).unwrap();
+        for word in ["occupancy", "waves", "balance", "launch", "tiles"] {
+            assert!(text.contains(word), "{word} in {text}");
+        }
+    }
+    assert!(refused(&["predict", "kernel", "matmul", "m=1,n=8,k=8", "--variant", "gemw"]).contains("no variant"));
+}

@@ -124,7 +124,7 @@ impl Op for Matmul {
             Dim { key: "n", default: "", about: "rows of w: output features (gate and up together for silu_mul)" },
             Dim { key: "k", default: "", about: "columns of x and w: input features" },
             Dim { key: "dtype", default: "bf16", about: "bf16 or f16" },
-            Dim { key: "out", default: "", about: "type of the output: dtype, or f32" },
+            Dim { key: "out", default: "dtype", about: "type of the output: dtype, or f32" },
             Dim { key: "pre", default: "none", about: "none, or rmsnorm of x with gain `norm`" },
             Dim { key: "post", default: "none", about: "none, residual (added), or silu_mul (of gate and up halves)" },
             Dim { key: "eps", default: "1e-5", about: "added to the mean square by rmsnorm" },

@@ -1,23 +1,31 @@
 //! `workbench bench`: the prediction first, then the measurement beside it.
 
+use super::table::{Sheet, emit, percent, short};
 use super::{OutputArgs, write_output};
 use crate::error::{Error, Kind, Result};
 use crate::kernels;
 use crate::launch::{Device, Environment};
-use crate::op::{Chip, Op, Shape};
+use crate::op::{Chip, Shape};
 use crate::roofline::{Ceilings, store};
 use crate::run::measure::{Bench, Mode, Options};
 use crate::run::sweep::{self, Plan, Refusal, Row, Which};
+use crate::run::grid::{self, Case};
+use crate::run::peers::File;
+use crate::run::versus::{self, Contest};
 use crate::run::{Gpu, peers, rows};
 use crate::units::Bytes;
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Op, as `workbench list` names it
-    op: String,
+    #[arg(required_unless_present_any = ["sweep", "from"])]
+    op: Option<String>,
+    /// In place of an op: a list of shapes over ops (decode, calibration, or a file of lines `OP SHAPE`)
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["op", "shape", "variant", "all_variants"])]
+    sweep: Option<String>,
     /// Shape, such as m=1,n=4096,k=4096,dtype=bf16; repeat for several (default: the op's own sweep)
     #[arg(long, value_name = "SHAPE")]
     shape: Vec<String>,
@@ -30,9 +38,12 @@ pub struct Args {
     /// How the work is run
     #[arg(long, value_enum, default_value_t = Mode::Graph)]
     mode: Mode,
-    /// Recorded rows of other libraries (JSON lines) to print beside ours
-    #[arg(long, value_name = "FILE")]
-    peers: Option<PathBuf>,
+    /// Recorded rows of other libraries (JSON lines of the scripts in peers/) to set beside ours
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    peers: Vec<PathBuf>,
+    /// Take our rows from recorded runs instead of measuring: ours beside the peers', without a GPU
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "peers", conflicts_with_all = ["sweep", "shape", "dry_run"])]
+    from: Vec<PathBuf>,
     /// Leave out the vendor library's row
     #[arg(long)]
     no_library: bool,
@@ -60,24 +71,27 @@ pub struct Args {
     /// Longest time to spend on a shape, in seconds
     #[arg(long, value_name = "S", default_value_t = 5.0)]
     timeout: f64,
+    /// Begin no further shape after so many seconds; what was measured is written all the same
+    #[arg(long, value_name = "S")]
+    within: Option<f64>,
     /// Seed of the inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
-    let op = kernels::op(&args.op)?;
-    let shapes = match args.shape.as_slice() {
-        [] => op.bench_shapes(),
-        texts => texts.iter().map(|t| Shape::parse(t)).collect::<Result<Vec<_>, _>>()?,
-    };
+    let recorded = args.peers.iter().map(|p| peers::read(p)).collect::<Result<Vec<_>>>()?;
+    recorded.iter().flat_map(|f| &f.failed).for_each(|line| eprintln!("note: not measured: {line}"));
+    if !args.from.is_empty() {
+        return beside(&args, &recorded, out);
+    }
+    let cases = cases(&args)?;
     if !(args.max_noise > 0.0 && args.timeout > 0.0) {
         return Err(Error::usage("--max-noise and --timeout must be above 0"));
     }
     if let (Some(id), false) = (&args.note, args.dry_run) {
         super::note::book::require_sealed(&args.notes, id)?;
     }
-    let recorded = args.peers.as_deref().map(peers::read).transpose()?.unwrap_or_default();
     let which = match (args.all_variants, args.variant.is_empty()) {
         (true, _) => Which::All,
         (_, true) => Which::Chosen,
@@ -96,10 +110,10 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         Err(_) => (Chip::H200, Ceilings::h200()),
     };
     let say = |line: String| if !out.takes_stdout() { println!("{line}") };
-    let predicted = predictions(op, &shapes, &which, &chip, &ceilings, &say)?;
+    let predicted = predictions(&cases, &which, &chip, &ceilings, &say)?;
     let device = match device {
         Ok(device) => device,
-        Err(_) if args.dry_run && predicted == 0 => return Err(nothing(op, "every variant refuses every shape")),
+        Err(_) if args.dry_run && predicted == 0 => return Err(nothing("every variant refuses every shape")),
         Err(_) if args.dry_run => return Ok(()),
         Err(e) => return Err(e),
     };
@@ -126,7 +140,13 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let mut left_out: Option<String> = None;
     let mut peer_rows: Vec<Value> = Vec::new();
     let mut failure = None;
-    for shape in &shapes {
+    let begun = Instant::now();
+    for (i, (op, shape)) in cases.iter().enumerate() {
+        if args.within.is_some_and(|s| begun.elapsed().as_secs_f64() > s) {
+            eprintln!("note: {} shapes left out: the time of --within is over", cases.len() - i);
+            break;
+        }
+        let op = *op;
         let measured = sweep::shape(&mut gpu, &mut bench, op, shape, &ceilings, &plan, &mut |line| {
             eprintln!("note: {line}");
         });
@@ -158,10 +178,10 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
                 break;
             }
         }
-        for peer in peers::matching(&recorded, op.name(), shape) {
+        for peer in peers::matching(recorded.iter().flat_map(|f| &f.rows), op.name(), shape).into_iter().filter(|r| r.peer) {
             let floor = ceilings.floor(&op.cost(shape)?);
-            say(rows::peer_line(op.name(), peer, shape, &floor));
-            peer_rows.push(rows::peer_json(op.name(), peer, shape, &floor));
+            say(rows::peer_line(peer, shape, &floor));
+            peer_rows.push(rows::peer_json(peer, shape, &floor));
         }
     }
     let environment = environment.finish(bench.clocks());
@@ -170,8 +190,16 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let refusals = refused.iter().filter(|_| plan.which != Which::All).map(rows::refused_json);
     let lines: Vec<Value> =
         std::iter::once(head).chain(all.iter().map(rows::json)).chain(refusals).chain(peer_rows).collect();
+    let text: String = lines.iter().map(|l| format!("{l}\n")).collect();
+    if !recorded.is_empty() && !all.is_empty() {
+        let ours = peers::parse("this run", &text)?;
+        let contests = versus::contests(&ours.rows, &recorded, None)?;
+        let (sheet, tail) = table(&contests);
+        say(format!("\n{}\n{tail}", sheet.terminal()));
+        warn(&doubts(&[ours], &recorded));
+    }
     if let Some(file) = &out.json {
-        write_output(file, &lines.iter().map(|l| format!("{l}\n")).collect::<String>())?;
+        write_output(file, &text)?;
     }
     if let Some(file) = &out.csv {
         write_output(file, &rows::csv(&all)?)?;
@@ -184,12 +212,12 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     }
     if all.is_empty() {
         let why = refused.first().map(Refusal::to_string).or(left_out);
-        return Err(nothing(op, &why.unwrap_or_else(|| "there was no shape".into())));
+        return Err(nothing(&why.unwrap_or_else(|| "there was no shape".into())));
     }
     let wrong = all.iter().filter(|r| !r.ok()).count();
     if wrong > 0 {
         return Err(Error::check(format!("{wrong} of {} rows computed something wrong", all.len()))
-            .try_next(format!("`workbench verify {}`", op.name())));
+            .try_next("workbench verify"));
     }
     match all.iter().filter(|r| !r.timing.trusted()).count() {
         0 => Ok(()),
@@ -202,14 +230,88 @@ fn gpu_line(device: &Device) -> String {
 }
 
 /// Nothing at all was measured (or predicted): with no row there is no success.
-fn nothing(op: &dyn Op, why: &str) -> Error {
-    Error::usage(format!("no row at all: {why}")).try_next(format!("`workbench list {}` shows its variants", op.name()))
+fn nothing(why: &str) -> Error {
+    Error::usage(format!("no row at all: {why}")).try_next("`workbench list OP` shows the variants")
+}
+
+/// Recorded rows of ours beside the peers'.
+fn beside(args: &Args, theirs: &[File], out: &OutputArgs) -> Result<()> {
+    let ours = args.from.iter().map(|p| peers::read(p)).collect::<Result<Vec<_>>>()?;
+    let rows: Vec<_> = ours.iter().flat_map(|f| f.rows.clone()).collect();
+    if let Some(op) = &args.op {
+        kernels::op(op)?;
+    }
+    let contests = versus::contests(&rows, theirs, args.op.as_deref())?;
+    if contests.is_empty() {
+        return Err(Error::usage("no shape of ours is one of theirs").try_next(
+            "the same shapes on both sides: `workbench bench OP --shape …`, `python3 peers/OP.py --shapes …`",
+        ));
+    }
+    let doubts = doubts(&ours, theirs);
+    warn(&doubts);
+    let (sheet, tail) = table(&contests);
+    let json = json!({"schema": 1, "provenance": "recorded", "doubts": doubts, "contests": contests});
+    emit(out, &[sheet], &tail, &json)
+}
+
+/// Every pair of files that is compared, once each.
+fn doubts(ours: &[File], theirs: &[File]) -> Vec<String> {
+    let mut all: Vec<String> =
+        ours.iter().flat_map(|a| theirs.iter().flat_map(|b| versus::doubts(&a.card, &b.card))).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    all.retain(|line| seen.insert(line.clone()));
+    all
+}
+
+fn warn(doubts: &[String]) {
+    doubts.iter().for_each(|line| eprintln!("warning: not the same conditions: {line}"));
+}
+
+/// One row for each shape's best peer, then the others'.
+fn table(contests: &[Contest]) -> (Sheet, String) {
+    let heads = ["op", "shape", "ours", ">µs", "peer", ">µs", ">ours / theirs", "fastest"];
+    let mut sheet = Sheet::new("Ours beside theirs", &heads);
+    let time = |ns: f64| format!("{:.2}", ns / 1e3);
+    for c in contests {
+        for (i, peer) in c.peers.iter().enumerate() {
+            let first = |text: String| if i == 0 { text } else { String::new() };
+            sheet.row([
+                first(c.op.clone()),
+                first(short(&c.shape, 60)),
+                first(c.ours.name.clone()),
+                first(time(c.ours.ns)),
+                peer.name.clone(),
+                time(peer.ns),
+                if peer.wrong { "wrong result".into() } else { format!("{:.3}", c.ours.ns / peer.ns) },
+                first(c.best.clone()),
+            ]);
+        }
+    }
+    let ratios: Vec<f64> = contests.iter().filter_map(|c| c.ratio).collect();
+    let won = contests.iter().filter(|c| c.best == "ours").count();
+    let mut tail = format!("ours is the fastest of {won} of {} shapes ({})", contests.len(), percent(won as f64 / contests.len().max(1) as f64));
+    if let Some(worst) = ratios.iter().copied().reduce(f64::max) {
+        let mean = (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64).exp();
+        tail += &format!("; ours over the best peer: {mean:.3} in the geometric mean, {worst:.3} at worst");
+    }
+    (sheet, tail + "\n")
+}
+
+/// What is to be timed, in order.
+fn cases(args: &Args) -> Result<Vec<Case>> {
+    if let Some(list) = &args.sweep {
+        return grid::find(list);
+    }
+    let op = kernels::op(args.op.as_deref().unwrap_or_default())?;
+    match args.shape.as_slice() {
+        [] => Ok(op.bench_shapes().into_iter().map(|shape| (op, shape)).collect()),
+        texts => texts.iter().map(|t| Ok((op, Shape::parse(t)?))).collect(),
+    }
 }
 
 /// Prints what each variant should cost; how many there were.
 fn predictions(
-    op: &dyn Op,
-    shapes: &[Shape],
+    cases: &[Case],
     which: &Which,
     chip: &Chip,
     ceilings: &Ceilings,
@@ -218,7 +320,8 @@ fn predictions(
     let mut count = 0;
     say(format!("predicted from the {} ceilings of {} ({})", ceilings.provenance, ceilings.gpu, ceilings.source));
     say(format!("{:<28} {:<46} {:>10} {:>10} {:>10} {:>10}  bound", "kernel", "shape", "bytes", "GFLOP", "floor µs", "predicted"));
-    for shape in shapes {
+    for (op, shape) in cases {
+        let op = *op;
         let (variants, refused) = which.variants(op, shape, chip)?;
         if *which != Which::All {
             refused.iter().for_each(|refusal| say(rows::refused_line(refusal)));

@@ -1,27 +1,31 @@
-//! `workbench occupancy`: blocks on a multiprocessor for numbers or for a built-in kernel. Needs no GPU.
+//! `workbench occupancy`: blocks on a multiprocessor for numbers or for a built-in kernel. Needs no GPU, unless the
+//! arithmetic is to be held against a driver's answers.
 
 use super::OutputArgs;
 use super::table::{Sheet, emit, percent};
 use crate::error::{Error, Result};
 use crate::explain::occupancy::{Block, Limits, Occupancy, limits, occupancy};
+use crate::explain::quantisation;
 use crate::kernels;
-use crate::launch::image;
-use crate::op::{Bindings, Chip, Launch, Shape};
+use crate::op::{Chip, Shape};
 use serde_json::json;
+use std::path::PathBuf;
+
+mod check;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A built-in variant, `OP/VARIANT`, in place of numbers
-    #[arg(conflicts_with_all = ["threads", "regs", "shared"])]
+    #[arg(conflicts_with_all = ["threads", "regs", "shared"], value_name = "OP/VARIANT")]
     kernel: Option<String>,
     /// Shape of the variant's launches; the op's first bench shape that it takes otherwise
     #[arg(long, value_name = "KEY=VALUE,…", requires = "kernel")]
     shape: Option<String>,
     /// Threads of a block
-    #[arg(long, value_name = "N", required_unless_present = "kernel")]
+    #[arg(long, value_name = "N", required_unless_present_any = ["kernel", "check_driver", "recorded"])]
     threads: Option<u32>,
     /// Registers of a thread
-    #[arg(long, value_name = "N", required_unless_present = "kernel")]
+    #[arg(long, value_name = "N", required_unless_present_any = ["kernel", "check_driver", "recorded"])]
     regs: Option<u32>,
     /// Static and dynamic shared memory of a block, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
@@ -29,9 +33,27 @@ pub struct Args {
     /// Compute capability as one number
     #[arg(long, value_name = "N", default_value_t = 90)]
     sm: u32,
+    /// Ask the driver about every kernel, in many block and shared-memory sizes, and compare
+    #[arg(long, conflicts_with_all = ["kernel", "threads", "regs"])]
+    check_driver: bool,
+    /// With --check-driver: write the driver's answers to FILE, as CSV
+    #[arg(long, value_name = "FILE", requires = "check_driver")]
+    record: Option<PathBuf>,
+    /// Compare with answers that --record wrote; needs no GPU
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "threads", "regs", "check_driver"])]
+    recorded: Option<PathBuf>,
+    /// GPU to ask
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    gpu: u32,
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
+    if args.check_driver {
+        return check::ask(args.gpu, args.record.as_deref(), out);
+    }
+    if let Some(file) = &args.recorded {
+        return check::again(file, out);
+    }
     let limits = limits(args.sm)?;
     let blocks = match &args.kernel {
         Some(name) => of_variant(name, args.shape.as_deref(), limits)?,
@@ -92,36 +114,12 @@ fn of_variant(name: &str, shape: Option<&str>, limits: &Limits) -> Result<Vec<(S
                     .try_next("--shape KEY=VALUE,… or another --sm")
             })?,
     };
-    // Launches are data: any distinct addresses do.
-    let mut at = Bindings::new();
-    for (i, buffer) in op.buffers(&shape, 1)?.iter().enumerate() {
-        at.set(buffer.name, (i as u64 + 1) << 40);
-    }
-    at.set("workspace", 1 << 50);
     let mut found: Vec<(String, Block)> = Vec::new();
-    for launch in op.launches(variant, &shape, &chip, &at)? {
-        let block = block(&launch, limits)?;
+    for launch in quantisation::launches(op, variant, &shape, &chip)? {
+        let block = quantisation::block_of(&launch, limits)?;
         if !found.iter().any(|(n, b)| *n == launch.entry && *b == block) {
             found.push((launch.entry.clone(), block));
         }
     }
     Ok(found)
-}
-
-fn block(launch: &Launch, limits: &Limits) -> Result<Block> {
-    let image = image::find(&launch.image)
-        .ok_or_else(|| Error::usage(format!("{} is not built into this program", launch.image)))?;
-    let arch = format!("sm_{}", limits.sm);
-    let resources = image
-        .resources(&launch.entry, &format!("{arch}a"))
-        .or_else(|| image.resources(&launch.entry, &arch))
-        .ok_or_else(|| {
-            Error::usage(format!("the registers of {} on {arch} are not known to this build", launch.entry))
-                .try_next("build with nvcc for that architecture, or give --threads, --regs and --shared")
-        })?;
-    Ok(Block {
-        threads: launch.block.iter().product(),
-        registers: resources.registers,
-        shared: resources.shared + launch.shared,
-    })
 }

@@ -2,16 +2,18 @@
 
 mod cited;
 mod serve;
+mod sweep;
 
 use super::OutputArgs;
+use super::deployment::{kv_element, stored};
 use super::table::{Sheet, emit, grouped, percent, us};
 use crate::error::{Error, Result};
 use crate::explain::forecast::{self, Forecast};
-use crate::explain::shapes;
+use crate::explain::{quantisation, shapes};
 use crate::kernels;
-use crate::op::{DType, Shape};
+use crate::op::{Chip, DType, Op, Shape};
 use crate::plan::decode::{self, Options, Weights};
-use crate::plan::dims::{Dims, Stored};
+use crate::plan::dims::Dims;
 use crate::plan::model::Model;
 use crate::roofline::{Calibration, Ceilings, calibrate, machine};
 use crate::units::{Bytes, Flops};
@@ -78,12 +80,19 @@ enum What {
         #[arg(long)]
         source: String,
     },
+    /// A list of shapes over all ops, sealed before it is measured
+    Sweep(sweep::Args),
+    /// Sealed predictions beside a later run of `bench --sweep`
+    Check(sweep::CheckArgs),
     /// One launch of an op
     Kernel {
         /// Op, as `workbench list` names it
         op: String,
         /// Shape: `m=1,n=4096,k=4096,dtype=bf16`
         shape: String,
+        /// Variant in place of the heuristic's
+        #[arg(long, value_name = "NAME")]
+        variant: Option<String>,
     },
 }
 
@@ -97,20 +106,23 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     if matches!(args.what, What::Cited) {
         return cited::table(out);
     }
+    if let What::Check(a) = &args.what {
+        return sweep::check(a, out);
+    }
     let (chip, ceilings) = forecast::card(&args.gpu)?;
     let calibration = Calibration::default();
     let (title, forecast, batch) = match args.what {
-        What::Calibrate { .. } | What::Cited => return Ok(()),
+        What::Calibrate { .. } | What::Cited | What::Check(_) => return Ok(()),
+        What::Sweep(a) => return sweep::run(&a, &chip, &ceilings, out),
         What::Serve(a) => return serve::run(&a, &args.gpu, &ceilings, &calibration, out),
-        What::Kernel { op, shape } => {
+        What::Kernel { op, shape, variant } => {
             let op = kernels::op(&op)?;
             let shape = Shape::parse(&shape)?;
             let known: Vec<&str> = op.dims().iter().map(|d| d.key).collect();
             if let Some(key) = shape.keys().find(|k| !known.contains(k)) {
                 return Err(Error::usage(format!("{} takes no `{key}`; it takes {}", op.name(), known.join(", "))));
             }
-            let forecast = forecast::kernel(op, &shape, &chip, &ceilings, &calibration)?;
-            (format!("{} {shape}", op.name()), forecast, None)
+            return kernel(op, &shape, variant.as_deref(), (&chip, &ceilings, &calibration), out);
         }
         What::Step { model, batch, ctx, weights, kv, tp, engine, group, asymmetric, page, no_fuse } => {
             if batch == 0 || batch > MOST_REQUESTS {
@@ -134,7 +146,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
                 let request = shapes::Request {
                     dims,
                     stored: stored(&weights, group),
-                    kv_element: if kv == "fp8" { 1 } else { 2 },
+                    kv_element: kv_element(&kv),
                     tp,
                     batch,
                     ctx: tokens,
@@ -170,14 +182,39 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     emit(out, &[sheet], &tail, &to_json(&title, &forecast, &ceilings)?)
 }
 
-/// How weights of this name lie in memory.
-fn stored(weights: &str, group: u64) -> Stored {
-    match weights {
-        "fp8" => Stored::Fp8,
-        "mxfp4" => Stored::Mxfp4,
-        "w4a16" => Stored::W4a16 { group },
-        _ => Stored::Bf16,
+/// One launch: its terms, and what its launch plan loses to whole numbers.
+fn kernel(
+    op: &dyn Op,
+    shape: &Shape,
+    variant: Option<&str>,
+    (chip, ceilings, calibration): (&Chip, &Ceilings, &Calibration),
+    out: &OutputArgs,
+) -> Result<()> {
+    let variant = variant.map_or(Ok(op.choose(shape, chip)), |v| op.variant(v).map(|v| v.name))?;
+    op.supports(variant, shape, chip).map_err(|e| Error::from(e).at(format!("{}/{variant}", op.name())))?;
+    let forecast = forecast::kernel(op, variant, shape, ceilings, calibration)?;
+    let title = format!("{}/{variant} {shape}", op.name());
+    let (sheet, mut tail) = text(&title, &forecast, None, ceilings);
+    let mut json = to_json(&title, &forecast, ceilings)?;
+    let mut sheets = vec![sheet];
+    match quantisation::of(op, variant, shape, chip, ceilings) {
+        Ok(plan) => {
+            let mut table = Sheet::new("The launch plan", &["kernel", "what", "arithmetic", ">result"]);
+            for k in &plan.kernels {
+                for (i, [what, arithmetic, result]) in k.lines(chip).into_iter().enumerate() {
+                    table.row([if i == 0 { k.entry.clone() } else { String::new() }, what, arithmetic, result]);
+                }
+            }
+            for t in &plan.tiles {
+                let of = format!("{} {} of {} that the same grid covers", t.dimension, t.size, t.room);
+                table.row([String::new(), "tiles".into(), of, format!("{:.0} % work", 100.0 * t.share)]);
+            }
+            sheets.push(table);
+            json["launches"] = serde_json::to_value(&plan).map_err(|e| Error::usage(e.to_string()))?;
+        }
+        Err(e) => tail += &format!("no launch plan: {}\n", e.what),
     }
+    emit(out, &sheets, &tail, &json)
 }
 
 fn calibrate(files: &[PathBuf], source: &str, out: &OutputArgs) -> Result<()> {

@@ -1,11 +1,12 @@
 //! `workbench reconcile`: an engine's start-up log beside what the model's shapes say. Needs no GPU.
 
 use super::OutputArgs;
+use super::deployment::Deployment;
 use super::table::{Sheet, emit, grouped, percent};
 use crate::error::{Error, Result};
 use crate::plan::dims::Dims;
 use crate::plan::engine_log::{self, Reconciled, Report, Row};
-use crate::plan::size::{Question, Stored};
+use crate::plan::size::Question;
 use crate::roofline::machine;
 use serde_json::{Map, Value, json};
 use std::io::Read;
@@ -21,25 +22,16 @@ pub struct Args {
     /// Card, for its memory where the log does not say it
     #[arg(long, default_value = "h200")]
     gpu: String,
-    /// Weights as stored
-    #[arg(long, default_value = "bf16", value_parser = ["bf16", "fp8", "w4a16", "mxfp4"])]
-    weights: String,
-    /// Elements of the cache, where the log does not say them
-    #[arg(long, default_value = "bf16", value_parser = ["bf16", "fp8"])]
-    kv: String,
-    /// Cards that share each layer, where the log does not say it
-    #[arg(long, default_value_t = 1)]
-    tp: u64,
-    /// Share of the memory that the engine may take, where the log does not say it
-    #[arg(long, default_value_t = 0.9)]
-    util: f64,
     /// Tokens of a vLLM block, where only blocks are printed
     #[arg(long, default_value_t = 16)]
     block: u64,
-    /// Graphs, activations and runtime where the log does not say them, GiB
-    #[arg(long, value_name = "GIB", default_value_t = 1.55)]
-    overhead: f64,
+    // What the log says of these goes before them.
+    #[command(flatten)]
+    on: Deployment,
 }
+
+/// Weights that share a scale where 4-bit weights are stored.
+const GROUP: u64 = 128;
 
 fn text(path: &std::path::Path) -> Result<String> {
     let failed = |e: std::io::Error| Error::usage(format!("cannot read {}: {e}", path.display()));
@@ -53,27 +45,9 @@ fn text(path: &std::path::Path) -> Result<String> {
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
-    if args.block == 0 || !(args.util > 0.0 && args.util <= 1.0) || !(0.0..1e6).contains(&args.overhead) {
-        return Err(Error::usage("--block must be at least 1, --util in (0, 1], --overhead a size in GiB"));
-    }
+    let memory = machine::memory(&machine::find(&args.gpu)?).0;
+    let question = args.on.question(Dims::find(&args.model)?, memory, args.block, GROUP)?;
     let report = engine_log::read(&text(&args.log)?, args.block).map_err(|e| e.at(args.log.display()))?;
-    let question = Question {
-        model: Dims::find(&args.model)?,
-        memory: machine::memory(&machine::find(&args.gpu)?).0,
-        util: args.util,
-        overhead: (args.overhead * f64::from(1 << 30)) as u64,
-        stored: match args.weights.as_str() {
-            "fp8" => Stored::Fp8,
-            "w4a16" => Stored::W4a16 { group: 128 },
-            "mxfp4" => Stored::Mxfp4,
-            _ => Stored::Bf16,
-        },
-        kv_element: if args.kv == "fp8" { 1 } else { 2 },
-        page: args.block,
-        tp: args.tp,
-        ctx: 1,
-        batch: 1,
-    };
     let reconciled = engine_log::reconcile(&report, &question)?;
     show(&report, &reconciled, &question, out)?;
     let off: Vec<&str> = reconciled.rows.iter().filter(|r| !r.agrees).map(|r| r.quantity).collect();

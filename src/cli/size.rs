@@ -1,12 +1,13 @@
 //! `workbench size`: what fits on a card, and what would make it fit. Needs no GPU.
 
 use super::OutputArgs;
+use super::deployment::{Deployment, gib};
 use super::table::{Sheet, emit, grouped};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::op::Shape;
 use crate::plan::dims::Dims;
 use crate::plan::model::Model;
-use crate::plan::size::{Question, Stored};
+use crate::plan::size::Question;
 use crate::roofline::machine;
 use crate::units::Bytes;
 use serde_json::json;
@@ -28,34 +29,14 @@ pub struct Args {
     /// Sequences at once
     #[arg(long, default_value_t = 1)]
     batch: u64,
-    /// Projection weights; embedding, norms and output head stay 16 bit
-    #[arg(long, default_value = "bf16", value_parser = ["bf16", "w4a16", "fp8", "mxfp4"])]
-    weights: String,
     /// Weights that share a scale (w4a16)
     #[arg(long, default_value_t = 128)]
     group: u64,
-    /// Elements of the KV cache
-    #[arg(long, default_value = "bf16", value_parser = ["bf16", "fp8"])]
-    kv: String,
-    /// Share of the memory that may be taken
-    #[arg(long, default_value_t = 0.9)]
-    util: f64,
-    /// Cards that share each layer
-    #[arg(long, default_value_t = 1)]
-    tp: u64,
     /// Tokens of a page
     #[arg(long, default_value_t = 16)]
     page: u64,
-    /// Runtime, graphs and activations of one card, GiB
-    #[arg(long, value_name = "GIB", default_value_t = 1.55)]
-    overhead: f64,
-}
-
-fn gib(text: &str, value: f64) -> Result<u64> {
-    match value {
-        v if (0.0..1e6).contains(&v) => Ok((v * f64::from(1 << 30)) as u64),
-        v => Err(Error::usage(format!("{text} {v} is not a size in GiB"))),
-    }
+    #[command(flatten)]
+    on: Deployment,
 }
 
 /// The smallest card of the table that the batch fits on, where this one is too small.
@@ -74,23 +55,11 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
             (bytes, format!("{provenance}: {source}"))
         }
     };
-    let model = Dims::find(&args.model)?;
+    let on = &args.on;
     let question = Question {
-        model,
-        memory: bytes,
-        util: args.util,
-        overhead: gib("--overhead", args.overhead)?,
-        stored: match args.weights.as_str() {
-            "fp8" => Stored::Fp8,
-            "w4a16" => Stored::W4a16 { group: args.group },
-            "mxfp4" => Stored::Mxfp4,
-            _ => Stored::Bf16,
-        },
-        kv_element: if args.kv == "fp8" { 1 } else { 2 },
-        page: args.page,
-        tp: args.tp,
         ctx: Shape::new().with("ctx", &args.ctx).int("ctx")?,
         batch: args.batch,
+        ..on.question(Dims::find(&args.model)?, bytes, args.page, args.group)?
     };
     let size = question.answer()?;
     let mut remedies = question.remedies()?;
@@ -98,9 +67,9 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         remedies.extend(larger(&question));
     }
 
-    let of = if args.tp > 1 { format!(", on each of {} cards", args.tp) } else { String::new() };
+    let of = if on.tp > 1 { format!(", on each of {} cards", on.tp) } else { String::new() };
     let card = if args.memory.is_some() { "the given memory" } else { args.gpu.as_str() };
-    let title = format!("{} {} weights, {} cache, on {card}{of}", question.model.name, args.weights, args.kv);
+    let title = format!("{} {} weights, {} cache, on {card}{of}", question.model.name, on.weights, on.kv);
     let mut sheet = Sheet::new(title, &["part", ">bytes", ">GiB", "from"]);
     let mut row = |name: &str, bytes: i64, from: String| {
         let sign = if bytes < 0 { "-" } else { "" };
@@ -108,9 +77,9 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         sheet.row([name.into(), format!("{sign}{}", grouped(bytes.unsigned_abs())), format!("{g:.3}"), from]);
     };
     row("memory", bytes as i64, from.clone());
-    row("usable", (bytes as f64 * args.util) as i64, format!("memory × {}", args.util));
+    row("usable", (bytes as f64 * on.util) as i64, format!("memory × {}", on.util));
     row("weights", size.weight_bytes as i64, format!("derived: {} parameters", grouped(size.params)));
-    let assumed = if args.overhead == 1.55 { "assumed: 1.2 runtime and graphs, 0.35 activations" } else { "given" };
+    let assumed = if on.overhead == 1.55 { "assumed: 1.2 runtime and graphs, 0.35 activations" } else { "given" };
     row("overhead", question.overhead as i64, assumed.into());
     row("pool", size.pool_bytes, "derived: usable − weights − overhead".into());
     let cell = match question.model.mla {

@@ -57,15 +57,14 @@ fn round(ns: f64) -> i64 {
 /// overlap, so the shorter of the two counts for nothing and its terms stand with the time that they hide.
 pub fn kernel(
     op: &dyn Op,
+    variant: &str,
     shape: &Shape,
-    chip: &Chip,
     ceilings: &Ceilings,
     calibration: &Calibration,
 ) -> Result<Forecast> {
     let cost: Cost = op.cost(shape)?;
-    let variant = op.choose(shape, chip);
-    let p = calibration.predict(op.name(), variant, &cost, ceilings);
-    let fit = calibration.fit(op.name(), variant, p.floor.bound());
+    let p = calibration.predict_at(op.name(), variant, shape, &cost, ceilings);
+    let (fit, ..) = calibration.fit_at(op.name(), variant, shape, p.floor.bound());
     let total = cost.bytes().max(1) as f64;
     let memory = p.floor.bound() == Bound::Memory;
     let term = |name: String, bytes, flops, floor: f64, ns: f64, provenance| Term {
@@ -93,6 +92,10 @@ pub fn kernel(
     let below = p.floor.ns / fit.efficiency - p.floor.ns;
     terms.push(term(format!("at {:.0} % of the ceiling", 100.0 * fit.efficiency), 0, 0, 0.0, below, fit.provenance));
     terms.push(term("launch, ramp and drain".into(), 0, 0, 0.0, fit.fixed_ns, fit.provenance));
+    if !fit.neighbours.is_empty() {
+        let rest = p.ns - fit.fixed_ns - p.floor.ns / fit.efficiency;
+        terms.push(term("as the measured shapes nearby".into(), 0, 0, 0.0, rest, fit.provenance));
+    }
     Ok(Forecast {
         floor_ns: round(p.floor.ns),
         predicted_ns: round(p.ns),
@@ -157,7 +160,7 @@ mod tests {
         let (chip, ceilings) = card("h200").unwrap();
         for op in kernels::OPS {
             for shape in op.bench_shapes() {
-                let f = kernel(*op, &shape, &chip, &ceilings, &Calibration::default()).unwrap();
+                let f = kernel(*op, op.choose(&shape, &chip), &shape, &ceilings, &Calibration::default()).unwrap();
                 let sum: i64 = f.terms.iter().map(|t| t.ns).sum();
                 assert!((sum - f.predicted_ns).abs() <= f.terms.len() as i64, "{} {shape}: {f:?}", op.name());
                 assert!(f.floor_ns <= f.low_ns && f.low_ns <= f.predicted_ns && f.predicted_ns <= f.high_ns);

@@ -3,6 +3,8 @@
 pub mod floors;
 pub mod forecast;
 pub mod occupancy;
+pub mod quantisation;
+pub mod sealed;
 pub mod shapes;
 pub mod step;
 pub mod waterfall;

@@ -4,6 +4,8 @@
 //! The arithmetic is NVIDIA's: registers go out by warp in units of 256, warps in fours, shared memory in units of
 //! 128 bytes after 1 KiB that the system keeps in each block since 8.0. On a card the driver's own answer is the judge.
 
+pub mod driver;
+
 use crate::error::{Error, Result};
 use serde::Serialize;
 

@@ -3,6 +3,7 @@
 pub mod decode;
 pub mod dims;
 pub mod engine_log;
+pub mod meaning;
 pub mod model;
 pub mod serve;
 pub mod size;

@@ -3,35 +3,32 @@
 
 use crate::error::{Error, Result};
 use crate::notebook::score::{Score, Standing, trend};
-use crate::roofline::plot::{COLOURS, FONT, fonts};
+use crate::roofline::figure::{self, FONT, Figure};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::Path;
-
-const SIZE: (u32, u32) = (1_100, 560);
 
 /// Draws into `FILE.svg` or `FILE.png`, by its ending.
 ///
 /// # Errors
 /// Another ending; nothing to draw; a file that cannot be written.
 pub fn draw(path: &Path, scores: &[Score]) -> Result<()> {
-    fonts()?;
     if scores.is_empty() {
         return Err(Error::incomplete("no prediction has a measurement yet, so there is nothing to draw")
             .try_next("workbench note measure ID"));
     }
-    match path.extension().and_then(|e| e.to_str()) {
-        Some("svg") => {
-            let area = SVGBackend::new(path, SIZE).into_drawing_area();
-            chart(&area, scores).and_then(|()| area.present().map_err(|e| e.to_string()))
-        }
-        Some("png") => {
-            let area = BitMapBackend::new(path, SIZE).into_drawing_area();
-            chart(&area, scores).and_then(|()| area.present().map_err(|e| e.to_string()))
-        }
-        _ => Err("its name must end in .svg or .png".into()),
+    figure::save(path, &Calibration { scores })
+}
+
+struct Calibration<'a> {
+    scores: &'a [Score],
+}
+
+impl Figure for Calibration<'_> {
+    const SIZE: (u32, u32) = (1_100, 560);
+    fn chart<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> std::result::Result<(), String> {
+        chart(area, self.scores)
     }
-    .map_err(|e| Error::usage(format!("cannot draw {}: {e}", path.display())))
 }
 
 fn chart<B: DrawingBackend>(area: &DrawingArea<B, Shift>, scores: &[Score]) -> std::result::Result<(), String> {
@@ -55,8 +52,8 @@ fn chart<B: DrawingBackend>(area: &DrawingArea<B, Shift>, scores: &[Score]) -> s
         .y_label_formatter(&|v| format!("{v:.2}"))
         .label_style((FONT, 15))
         .axis_desc_style((FONT, 16))
-        .bold_line_style(RGBColor(215, 215, 215))
-        .light_line_style(RGBColor(242, 242, 242))
+        .bold_line_style(figure::BOLD)
+        .light_line_style(figure::LIGHT)
         .draw()
         .map_err(|e| text(&e))?;
     let grey = RGBColor(120, 120, 120);
@@ -73,7 +70,7 @@ fn chart<B: DrawingBackend>(area: &DrawingArea<B, Shift>, scores: &[Score]) -> s
         }
     }
     for (i, regime) in regimes.iter().enumerate() {
-        let colour = COLOURS[i % COLOURS.len()];
+        let colour = figure::colour(i);
         let of = || scores.iter().enumerate().filter(|(_, s)| s.regime == *regime).map(|(i, s)| (i as f64 + 1.0, s));
         let bars = of().filter_map(|(x, s)| {
             let (low, high) = s.interval?;
@@ -108,14 +105,7 @@ fn chart<B: DrawingBackend>(area: &DrawingArea<B, Shift>, scores: &[Score]) -> s
             .label(format!("hollow: not sealed ({unsealed})"))
             .legend(move |(x, y)| Circle::new((x + 9, y), 5, grey.stroke_width(2)));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .label_font((FONT, 15))
-        .background_style(WHITE.mix(0.9))
-        .border_style(RGBColor(200, 200, 200))
-        .draw()
-        .map_err(|e| text(&e))
+    figure::legend(&mut chart, SeriesLabelPosition::UpperLeft)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Fits from runs of `bench`: t = t0 + floor / efficiency by least squares of the relative error, for each variant and
-//! bound, and for the best variant of each shape.
+//! bound, and for the best variant of each shape; each with the variant's shapes beside it, for their neighbours.
 
 use super::ceilings::Bound;
-use super::predict::{Calibration, Fit};
+use super::nearby::{self, Neighbour};
+use super::predict::{CLOSEST, Calibration, DEVIATIONS, Fit};
 use crate::error::{Error, Result};
 use crate::units::Provenance;
 use serde_json::Value;
@@ -10,8 +11,6 @@ use std::collections::BTreeMap;
 
 /// Fewest shapes that give two numbers.
 const FEWEST: usize = 2;
-/// No fit is trusted closer than this.
-const CLOSEST: f64 = 0.05;
 
 /// One measured shape, ns.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,18 +65,25 @@ pub fn calibrate(points: &[Point], source: &str) -> Calibration {
     for ((op, variant, bound, _), p) in &best {
         groups.entry((op, variant, *bound)).or_default().push(p);
     }
-    let fits = groups.into_iter().filter(|(_, g)| g.len() >= FEWEST).map(|((op, variant, _), g)| {
-        let (fixed_ns, efficiency) = line(&g);
+    let fits = groups.iter().filter(|(_, g)| g.len() >= FEWEST).map(|((op, variant, _), g)| {
+        let (op, variant) = (*op, *variant);
+        let (fixed_ns, efficiency) = line(g);
+        let (fixed_ns, efficiency) = ((10.0 * fixed_ns).round() / 10.0, (1e6 * efficiency).round().max(1.0) / 1e6);
+        let all = groups.iter().filter(|((o, v, _), _)| (*o, *v) == (op, variant)).flat_map(|(_, g)| g);
+        let ratio = |p: &Point| (1e4 * p.ns / (fixed_ns + p.floor_ns / efficiency)).round() / 1e4;
+        let neighbours: Vec<Neighbour> = all.map(|p| Neighbour { shape: p.shape.clone(), ratio: ratio(p) }).collect();
         Fit {
             op: op.into(),
             variant: variant.into(),
             bound: Some(g[0].bound),
-            fixed_ns: (10.0 * fixed_ns).round() / 10.0,
-            efficiency: (1e4 * efficiency).round() / 1e4,
-            spread: (1e3 * spread(&g, fixed_ns, efficiency)).round() / 1e3,
+            fixed_ns,
+            efficiency,
+            spread: (1e3 * spread(g, fixed_ns, efficiency)).round() / 1e3,
             n: g.len(),
             provenance: Provenance::Recorded,
             source: source.into(),
+            length: nearby::best_length(op, &neighbours),
+            neighbours,
         }
     });
     Calibration { fits: fits.collect() }
@@ -105,7 +111,7 @@ fn line(points: &[&Point]) -> (f64, f64) {
 fn spread(points: &[&Point], fixed_ns: f64, efficiency: f64) -> f64 {
     let n = points.len() as f64;
     let squares: f64 = points.iter().map(|p| ((fixed_ns + p.floor_ns / efficiency) / p.ns - 1.0).powi(2)).sum();
-    (1.28 * (squares / (n - 2.0).max(1.0)).sqrt() * (1.0 + 2.0 / n)).max(CLOSEST)
+    (DEVIATIONS * (squares / (n - 2.0).max(1.0)).sqrt() * (1.0 + 2.0 / n)).max(CLOSEST)
 }
 
 #[cfg(test)]
@@ -133,14 +139,20 @@ mod tests {
         assert_eq!(of(|x| 800.0 + 0.99 * x).efficiency, 1.0);
     }
 
+    /// Where the built-in fits come from; after other runs: `workbench predict calibrate reports/h200/…/*.jsonl --source
+    /// SOURCE --json data/calibration-h200.json`.
+    const SOURCE: &str = "reports/h200/2026-11-30-bench, reports/h200/2026-11-30-bench-late";
+
     #[test]
     fn the_data_file_is_what_the_committed_runs_give() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/h200/2026-11-30-bench");
-        let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
-        names.sort();
-        let all: Vec<Point> =
-            names.iter().flat_map(|p| points("x", &std::fs::read_to_string(p).unwrap()).unwrap()).collect();
-        assert_eq!(calibrate(&all, "reports/h200/2026-11-30-bench"), Calibration::default());
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut all: Vec<Point> = Vec::new();
+        for folder in SOURCE.split(", ") {
+            let mut names: Vec<_> = std::fs::read_dir(root.join(folder)).unwrap().map(|e| e.unwrap().path()).collect();
+            names.sort();
+            all.extend(names.iter().flat_map(|p| points("x", &std::fs::read_to_string(p).unwrap()).unwrap()));
+        }
+        assert!(calibrate(&all, SOURCE) == Calibration::default(), "see SOURCE for how to make the file again");
         assert!(points("x", "{}").is_err());
     }
 }

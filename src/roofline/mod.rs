@@ -3,7 +3,9 @@
 pub mod calibrate;
 pub mod ceilings;
 pub mod cited;
+pub mod figure;
 pub mod machine;
+pub mod nearby;
 pub mod plot;
 pub mod predict;
 pub mod store;

@@ -1,13 +1,12 @@
 //! The roofline as a picture: roofs from the ceilings, one mark for each measured kernel.
 
+use super::figure::{self, FONT, Figure};
 use super::{Ceilings, machine};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use plotters::coord::Shift;
 use plotters::prelude::*;
-use plotters::style::{FontStyle, register_font};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::sync::Once;
 
 /// A kernel's place: what it did, over what it moved, at what rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,50 +26,24 @@ pub struct Point {
     pub peer: bool,
 }
 
-const SIZE: (u32, u32) = (1_200, 760);
-/// The family of every label.
-pub const FONT: &str = "sans-serif";
-/// Told apart by people with any colour vision (Okabe and Ito).
-pub const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(90, 90, 90),
-];
-
-/// Registers the built-in font, once.
-pub fn fonts() -> Result<()> {
-    static ONCE: Once = Once::new();
-    let mut broken = false;
-    // Open Sans, cut down to the Latin letters and signs that figures use; its licence lies beside it.
-    ONCE.call_once(|| {
-        broken = register_font(FONT, FontStyle::Normal, include_bytes!("assets/OpenSans-subset.ttf")).is_err();
-    });
-    if broken { Err(Error::usage("the built-in font cannot be read")) } else { Ok(()) }
-}
-
 /// Draws into `FILE.svg` or `FILE.png`, by its ending.
 ///
 /// # Errors
 /// Another ending; a file that cannot be written.
 pub fn draw(path: &Path, ceilings: &Ceilings, points: &[Point]) -> Result<()> {
-    fonts()?;
-    let failed = |e: &dyn std::fmt::Display| Error::usage(format!("cannot draw {}: {e}", path.display()));
-    match path.extension().and_then(|e| e.to_str()) {
-        Some("svg") => {
-            let area = SVGBackend::new(path, SIZE).into_drawing_area();
-            chart(&area, ceilings, points).and_then(|()| area.present().map_err(|e| e.to_string()))
-        }
-        Some("png") => {
-            let area = BitMapBackend::new(path, SIZE).into_drawing_area();
-            chart(&area, ceilings, points).and_then(|()| area.present().map_err(|e| e.to_string()))
-        }
-        _ => Err("its name must end in .svg or .png".into()),
+    figure::save(path, &Roofline { ceilings, points })
+}
+
+struct Roofline<'a> {
+    ceilings: &'a Ceilings,
+    points: &'a [Point],
+}
+
+impl Figure for Roofline<'_> {
+    const SIZE: (u32, u32) = (1_200, 760);
+    fn chart<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> std::result::Result<(), String> {
+        chart(area, self.ceilings, self.points)
     }
-    .map_err(|e| failed(&e))
 }
 
 /// Attainable TFLOP/s at an intensity under a bandwidth and a rate.
@@ -108,8 +81,8 @@ fn chart<B: DrawingBackend>(
         .y_label_formatter(&number)
         .label_style((FONT, 15))
         .axis_desc_style((FONT, 16))
-        .bold_line_style(RGBColor(215, 215, 215))
-        .light_line_style(RGBColor(242, 242, 242))
+        .bold_line_style(figure::BOLD)
+        .light_line_style(figure::LIGHT)
         .draw()
         .map_err(|e| text(&e))?;
 
@@ -164,7 +137,7 @@ fn chart<B: DrawingBackend>(
         }
     }
     for (i, group) in groups.iter().enumerate() {
-        let colour = COLOURS[i % COLOURS.len()];
+        let colour = figure::colour(i);
         let of = |peer: bool| usable.iter().filter(move |p| p.group == *group && p.peer == peer);
         chart
             .draw_series(of(false).map(|p| Circle::new((p.flop_per_byte, p.tflops), 5, colour.filled())))
@@ -183,14 +156,7 @@ fn chart<B: DrawingBackend>(
             .label("the vendor's library")
             .legend(move |(x, y)| Cross::new((x + 9, y), 5, style));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .label_font((FONT, 15))
-        .background_style(WHITE.mix(0.9))
-        .border_style(RGBColor(200, 200, 200))
-        .draw()
-        .map_err(|e| text(&e))
+    figure::legend(&mut chart, SeriesLabelPosition::LowerRight)
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! The calibrated estimate: what a kernel should really cost, with an interval, beside the floor that physics sets.
 //!
 //! The form is t = t0 + floor / efficiency, per op, variant and bound: t0 is the ramp, drain and edge that every launch
-//! pays, efficiency the share of the ceiling that a long run reaches. The fits in use are data, `data/calibration-h200.json`,
-//! made by [`super::calibrate`] from committed runs of `bench`.
+//! pays, efficiency the share of the ceiling that a long run reaches. What tiles, waves and a heuristic's steps add is taken
+//! from the measured shapes nearby ([`super::nearby`]). The fits in use are data, `data/calibration-h200.json`, made by
+//! [`super::calibrate`] from committed runs of `bench`.
 
 use super::ceilings::Bound;
+use super::nearby::{Field, Neighbour, Place};
 use super::{Ceilings, Floor};
-use crate::op::Cost;
+use crate::op::{Cost, Shape};
 use crate::units::Provenance;
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
@@ -32,7 +34,38 @@ pub struct Fit {
     pub n: usize,
     pub provenance: Provenance,
     pub source: String,
+    /// Octaves over which a measured shape tells something of another.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub length: f64,
+    /// The variant's measured shapes of either bound, beside this line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub neighbours: Vec<Neighbour>,
 }
+
+// The signature that serde asks for.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(v: &f64) -> bool {
+    *v == 0.0
+}
+
+impl Fit {
+    /// The factor that the neighbours put on this line at a shape, and the standard deviation of its logarithm; the line
+    /// itself where there are none.
+    fn nearby(&self, shape: &Shape) -> (f64, f64) {
+        if self.neighbours.is_empty() {
+            return (1.0, self.spread / DEVIATIONS);
+        }
+        let (mean, deviation) = Field::new(&self.op, &self.neighbours, self.length).at(&Place::of(&self.op, shape));
+        (mean.exp(), deviation)
+    }
+}
+
+/// Standard deviations on each side of an 80 % interval.
+pub const DEVIATIONS: f64 = 1.28;
+/// No prediction is trusted closer than this.
+pub const CLOSEST: f64 = 0.05;
+/// Neighbours of a variant's own with which it needs no other variant's.
+const ENOUGH: usize = 4;
 
 /// The fits in use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,8 +99,11 @@ impl Calibration {
     /// a launch at 90 % of the ceiling.
     pub fn fit(&self, op: &str, variant: &str, bound: Bound) -> Fit {
         let of = |v: &str| {
-            let mut found = self.fits.iter().filter(|f| f.op == op && f.variant == v);
-            found.clone().find(|f| f.bound == Some(bound)).or_else(|| found.find(|f| f.bound.is_none())).cloned()
+            let found = || self.fits.iter().filter(|f| f.op == op && f.variant == v);
+            let bare = || found().find(|f| f.bound.is_none());
+            // The other bound's line, where its neighbours carry it over.
+            let other = || found().find(|f| !f.neighbours.is_empty());
+            found().find(|f| f.bound == Some(bound)).or_else(bare).or_else(other).cloned()
         };
         let best = || {
             let fit = of("")?;
@@ -84,10 +120,37 @@ impl Calibration {
             n: 0,
             provenance: Provenance::Assumed,
             source: "no run of this op yet".into(),
+            length: 0.0,
+            neighbours: Vec::new(),
         })
     }
 
-    /// Floor and calibrated estimate of one launch of a variant.
+    /// The fit for a shape, and what its neighbours make of it: the variant's own, or that of the op's best variants where
+    /// the variant has few shapes and those lie nearer. (fit, factor on its line, standard deviation of the logarithm)
+    pub fn fit_at(&self, op: &str, variant: &str, shape: &Shape, bound: Bound) -> (Fit, f64, f64) {
+        let own = self.fit(op, variant, bound);
+        let (factor, deviation) = own.nearby(shape);
+        if own.neighbours.len() < ENOUGH && !variant.is_empty() {
+            let best = self.fit(op, "", bound);
+            let (other, wide) = best.nearby(shape);
+            if !best.neighbours.is_empty() && wide < deviation {
+                let source = format!("{} (best variants, not {variant})", best.source);
+                return (Fit { provenance: Provenance::Derived, source, ..best }, other, wide);
+            }
+        }
+        (own, factor, deviation)
+    }
+
+    /// Floor and calibrated estimate of one launch of a variant at a shape.
+    pub fn predict_at(&self, op: &str, variant: &str, shape: &Shape, cost: &Cost, ceilings: &Ceilings) -> Prediction {
+        let floor = ceilings.floor(cost);
+        let (fit, factor, deviation) = self.fit_at(op, variant, shape, floor.bound());
+        let ns = ((fit.fixed_ns + floor.ns / fit.efficiency) * factor).max(floor.ns);
+        let spread = (DEVIATIONS * deviation).max(CLOSEST).min(0.95);
+        Prediction { floor, ns, low: (ns * (1.0 - spread)).max(floor.ns), high: ns * (1.0 + spread) }
+    }
+
+    /// The same where no shape is known, from the line alone.
     pub fn predict(&self, op: &str, variant: &str, cost: &Cost, ceilings: &Ceilings) -> Prediction {
         let floor = ceilings.floor(cost);
         let fit = self.fit(op, variant, floor.bound());

@@ -108,7 +108,7 @@ impl Lineup {
             match CublasLt::product(gpu.device(), &shape, &self.sets) {
                 Ok(Some(work)) => {
                     let cost = op.cost(&shape)?;
-                    let p = Calibration::default().predict(op.name(), work.name(), &cost, ceilings);
+                    let p = Calibration::default().predict_at(op.name(), work.name(), &shape, &cost, ceilings);
                     let predicted = Predicted { cost, floor: p.floor, ns: p.ns, low: p.low, high: p.high, kernels: 1 };
                     self.enter(gpu, work.name().to_string(), true, predicted, Box::new(work), plan)?;
                 }

@@ -6,6 +6,7 @@ pub mod emulate;
 mod executor;
 pub mod fill;
 pub mod gpu;
+pub mod grid;
 mod guarded;
 mod lineup;
 pub mod measure;
@@ -19,6 +20,7 @@ pub mod sweep;
 mod timing;
 pub mod unfused;
 pub mod verify;
+pub mod versus;
 pub mod warning;
 
 pub use emulate::Emulator;

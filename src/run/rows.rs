@@ -1,6 +1,6 @@
 //! Rows of measurements as text, JSON, CSV and Markdown: one place decides what a row says.
 
-use super::peers::PeerRow;
+use super::peers::Recorded;
 use super::sweep::{Refusal, Row};
 use crate::error::{Error, Result};
 use crate::launch::Environment;
@@ -128,28 +128,28 @@ pub fn json(row: &Row) -> Value {
 }
 
 /// A recorded row of another library, as a row of the table.
-pub fn peer_line(op: &str, peer: &PeerRow, shape: &Shape, floor: &Floor) -> String {
+pub fn peer_line(peer: &Recorded, shape: &Shape, floor: &Floor) -> String {
     format!(
         "{:<28} {:<46} {:>10.2} {:>9.2} {:>7} {:>15} {:>5.1}% {:>8.2} {:>9} {:>9}",
-        format!("{op} by {}", peer.peer),
+        format!("{} by {}", peer.op, peer.name),
         shape,
-        peer.us,
-        peer.us_p90,
+        peer.ns / 1e3,
+        peer.ns_p90 / 1e3,
         peer.n,
-        rate(floor, peer.bytes, peer.flops, peer.us * 1e3),
-        100.0 * floor.ns / (peer.us * 1e3),
+        rate(floor, peer.bytes, peer.flops, peer.ns),
+        100.0 * floor.ns / peer.ns,
         floor.ns / 1e3,
         "",
-        "recorded",
+        if peer.wrong { "WRONG" } else { "recorded" },
     )
 }
 
 /// The same as JSON.
-pub fn peer_json(op: &str, peer: &PeerRow, shape: &Shape, floor: &Floor) -> Value {
+pub fn peer_json(peer: &Recorded, shape: &Shape, floor: &Floor) -> Value {
     json!({
-        "op": op, "variant": peer.peer, "peer": peer.peer, "shape": shape.to_string(), "mode": peer.mode,
-        "ns": ns(peer.us * 1e3), "ns_p90": ns(peer.us_p90 * 1e3), "n": peer.n, "bytes": peer.bytes, "flops": peer.flops,
-        "floor_ns": ns(floor.ns), "share_of_ceiling": floor.ns / (peer.us * 1e3), "provenance": "recorded",
+        "op": peer.op, "variant": peer.name, "peer": peer.name, "shape": shape.to_string(), "mode": peer.mode,
+        "ns": ns(peer.ns), "ns_p90": ns(peer.ns_p90), "n": peer.n, "bytes": peer.bytes, "flops": peer.flops,
+        "floor_ns": ns(floor.ns), "share_of_ceiling": floor.ns / peer.ns, "provenance": "recorded", "ok": !peer.wrong,
     })
 }
 

@@ -90,7 +90,7 @@ pub struct Predicted {
 /// Predicts a variant on a machine. Needs no device: the launches are made for invented addresses and only counted.
 pub fn predict(op: &dyn Op, variant: &str, shape: &Shape, chip: &Chip, ceilings: &Ceilings) -> Result<Predicted> {
     let cost = op.cost(shape)?;
-    let p = Calibration::default().predict(op.name(), variant, &cost, ceilings);
+    let p = Calibration::default().predict_at(op.name(), variant, shape, &cost, ceilings);
     let mut at = Bindings::new();
     for (i, buffer) in op.buffers(shape, 1)?.iter().enumerate() {
         at.set(buffer.name, (i as u64 + 1) << 40);

@@ -74,6 +74,13 @@ int cuModuleLoadData(void** m, const void* data) { return *m = &clock_ns, 0; }
 int cuModuleUnload(void* m) { return 0; }
 int cuModuleGetFunction(void** f, void* m, const char* name) { return *f = strdup(name), 0; }
 int cuFuncGetAttribute(int* v, int a, void* f) { return *v = a == 0 ? 1024 : a == 4 ? 32 : 0, 0; }
+// One multiprocessor of 9.0 and the 32 registers of every kernel here; FAKE_OCCUPANCY adds blocks that do not fit.
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* f, int threads, size_t shared) {
+    int warps = (threads + 31) / 32, by_shared = 233472 / ((shared + 1024 + 127) / 128 * 128);
+    int most = 64 / warps < 32 ? 64 / warps : 32;
+    *blocks = (by_shared < most ? by_shared : most) + (int)setting("FAKE_OCCUPANCY", 0);
+    return 0;
+}
 int cuFuncSetAttribute(void* f, int a, int v) { return 0; }
 int cuTensorMapEncodeTiled(void* map) { return memset(map, 1, 128), 0; }
 int cuStreamCreate(void** s, unsigned flags) { return *s = malloc(1), 0; }

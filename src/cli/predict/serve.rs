@@ -1,6 +1,7 @@
 //! `workbench predict serve`: the closed forms of serving for a model on a card.
 
 use crate::cli::OutputArgs;
+use crate::cli::deployment::{Deployment, kv_element, stored};
 use crate::cli::table::{Sheet, emit, grouped, percent};
 use crate::error::{Error, Result};
 use crate::explain::shapes::{self, Request};
@@ -11,6 +12,8 @@ use crate::plan::size::Question;
 use crate::roofline::{Calibration, Ceilings, machine};
 use serde_json::json;
 
+/// Weights that share a scale where 4-bit weights are stored.
+const GROUP: u64 = 128;
 /// A doubling that gains less than this share of a doubling is past the knee.
 const KNEE: f64 = 0.25;
 
@@ -28,18 +31,8 @@ pub struct Args {
     /// Requests at once, repeatable (default: a doubling series)
     #[arg(long)]
     concurrency: Vec<u64>,
-    /// Projection weights
-    #[arg(long, default_value = "bf16", value_parser = ["bf16", "w4a16", "fp8", "mxfp4"])]
-    weights: String,
-    /// Elements of the KV cache
-    #[arg(long, default_value = "bf16", value_parser = ["bf16", "fp8"])]
-    kv: String,
-    /// Cards that share each layer
-    #[arg(long, default_value_t = 1)]
-    tp: u64,
-    /// Share of the memory that may be taken
-    #[arg(long, default_value_t = 0.9)]
-    util: f64,
+    #[command(flatten)]
+    on: Deployment,
     /// Tokens of a prefill chunk
     #[arg(long, default_value_t = 2048)]
     chunk: u64,
@@ -86,25 +79,15 @@ pub fn run(a: &Args, gpu: &str, ceilings: &Ceilings, calibration: &Calibration, 
     let ctx = prompt + answer / 2;
     let request = Request {
         dims: dims.clone(),
-        stored: super::stored(&a.weights, 128),
-        kv_element: if a.kv == "fp8" { 1 } else { 2 },
-        tp: a.tp,
+        stored: stored(&a.on.weights, GROUP),
+        kv_element: kv_element(&a.on.kv),
+        tp: a.on.tp,
         batch: 1,
         ctx,
     };
     let s = shapes::server(&request, &sheet, ceilings, calibration)?;
-    let question = Question {
-        model: dims.clone(),
-        memory: machine::memory(&sheet).0,
-        util: a.util,
-        overhead: (1.55 * f64::from(1 << 30)) as u64,
-        stored: request.stored,
-        kv_element: request.kv_element,
-        page: a.block,
-        tp: a.tp,
-        ctx: prompt + answer,
-        batch: 1,
-    };
+    let memory = machine::memory(&sheet).0;
+    let question = Question { ctx: prompt + answer, ..a.on.question(dims.clone(), memory, a.block, GROUP)? };
     let fits = question.answer()?;
 
     let step = |batch: u64| {
@@ -116,7 +99,7 @@ pub fn run(a: &Args, gpu: &str, ceilings: &Ceilings, calibration: &Calibration, 
     if levels.is_empty() {
         levels = (0..=8).map(|i| 1 << i).collect();
     }
-    let title = format!("{} {} on {}{}, {prompt} + {answer} tokens", dims.name, a.weights, ceilings.gpu, if a.tp > 1 { format!(" × {}", a.tp) } else { String::new() });
+    let title = format!("{} {} on {}{}, {prompt} + {answer} tokens", dims.name, a.on.weights, ceilings.gpu, if a.on.tp > 1 { format!(" × {}", a.on.tp) } else { String::new() });
     let heads = [">requests", ">TPOT ms", ">80 %", ">tokens/s", ">TTFT ms alone", ">request s", "fits"];
     let mut table = Sheet::new(title.clone(), &heads);
     let mut rows = Vec::new();

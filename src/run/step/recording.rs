@@ -146,7 +146,7 @@ pub fn predict_nodes(
             let op = kernels::op(node.op)?;
             let variant = node.variant.clone().unwrap_or_else(|| op.choose(&node.shape, chip).to_string());
             let cost = op.cost(&node.shape)?;
-            let p = calibration.predict(node.op, &variant, &cost, ceilings);
+            let p = calibration.predict_at(node.op, &variant, &node.shape, &cost, ceilings);
             Ok(NodeRecord {
                 label: node.label.clone(),
                 class: node.class.clone(),
