@@ -57,7 +57,8 @@ fn decode_shapes_share_an_sm_with_the_next_kernel() {
 fn warps_get_whole_groups_of_rows() {
     let chosen = |text: &str| {
         let p = problem(text);
-        choose::gemv_config(GEMV_ASYNC, "gemv_async", &p, &Chip::H200).map(|c| (c.depth, c.per_sm, c.fill(&p, &Chip::H200)))
+        choose::gemv_config(GEMV_ASYNC, "gemv_async", &p, &Chip::H200)
+            .map(|c| (c.depth, c.per_sm, c.fill(&p, &Chip::H200)))
     };
     for (text, depth, per_sm) in [
         ("m=1,n=4096,k=4096", 5, 2),
