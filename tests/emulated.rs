@@ -95,6 +95,39 @@ fn every_cut_of_swap_ab() {
     assert!(right >= 2 * cuts.len(), "{right} of {}", 3 * cuts.len());
 }
 
+/// Every configuration of the warpgroup product with 4-bit weights, on a chip of three SMs so that blocks begin and end inside
+/// row blocks, with and without a whole one between; clusters whose blocks have uneven parts of k, or none.
+#[test]
+fn every_configuration_of_w4a16_wgmma() {
+    use workbench::kernels::w4a16::launch_wgmma::CONFIGS;
+    use workbench::op::Shape;
+    use workbench::run::verify::check;
+    let chip = Chip { sms: 3, ..Chip::H200 };
+    let Ok(mut executor) = Emulator::new(chip) else { return assert!(!required()) };
+    let op = workbench::kernels::op("w4a16").unwrap();
+    let variant = op.variants().iter().find(|v| v.name == "wgmma").unwrap();
+    if let Err(e) = executor.can_run("w4a16", variant) {
+        return assert!(!required(), "{e}");
+    }
+    for cfg in 0..CONFIGS.len() {
+        for rest in [
+            "m=8,n=1270,k=640,post=residual",
+            "m=13,n=1100,k=384,pre=rmsnorm",
+            "m=30,n=1000,k=1152,pre=rmsnorm,zeros=asym",
+            "m=50,n=1000,k=416,group=32,dtype=f16,zeros=asym,post=residual,out=f32",
+            "m=7,n=1600,k=384,pre=rmsnorm,post=silu_mul",
+            "m=70,n=300,k=1000,group=0,pre=rmsnorm",
+        ] {
+            let text = format!("{rest},cfg={cfg}");
+            match check(&mut executor, op, variant, &Shape::parse(&text).unwrap(), 7).unwrap() {
+                Outcome::Wrong(why) => panic!("{text}: {why}"),
+                Outcome::Skipped(why) => panic!("{text}: {why}"),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// Every configuration of the matrix-vector kernel with 4-bit weights, on a chip of three SMs so that warps' runs end inside
 /// tiles and cross them, with one chunk left over, few tiles and many.
 #[test]

@@ -3,6 +3,7 @@
 use super::launch::{BULK, GEMV, GemvConfig, PREFERRED, gemv_shared, gemv_supports};
 use super::launch_fixed::{self, FIXED};
 use super::launch_mma;
+use super::launch_wgmma;
 use super::shape::Spec;
 use crate::op::Chip;
 
@@ -12,7 +13,10 @@ use crate::op::Chip;
 pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
     // With fewer warps than eight, where a wide x leaves no room for their rings, the integers lose: 34 µs for four rows
     // of 14336 on an H200, the tensor-core tile 19.6.
-    if fixed_config(spec, chip).warps >= 8 && launch_fixed::supports(spec, chip).is_ok() {
+    let few = spec.m < WGMMA_FROM && fixed_config(spec, chip).warps >= 8;
+    if !few && launch_wgmma::plan(spec, chip).is_ok() {
+        "wgmma"
+    } else if fixed_config(spec, chip).warps >= 8 && launch_fixed::supports(spec, chip).is_ok() {
         "gemv_fixed"
     } else if gemv_supports(spec, chip, false).is_ok() {
         "gemv"
@@ -24,6 +28,9 @@ pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
         "dequant"
     }
 }
+
+/// Rows of x from which warpgroup products are faster than integers with three digits for each row.
+const WGMMA_FROM: u64 = 3;
 
 /// The configuration of a matrix-vector kernel: the first of the table whose blocks fit on a multiprocessor together.
 ///
@@ -60,8 +67,11 @@ mod tests {
 
     #[test]
     fn the_decode_shapes_take_integers() {
-        for shape in ["n=28672,k=4096", "n=4096,k=14336", "n=57344,k=8192", "n=6144,k=4096,m=8"] {
+        for shape in ["n=28672,k=4096", "n=4096,k=14336,m=2", "n=57344,k=8192"] {
             assert_eq!(variant(&spec(shape), &Chip::H200), "gemv_fixed", "{shape}");
+        }
+        for shape in ["n=28672,k=4096,m=3", "n=4096,k=14336,m=8", "n=57344,k=8192,m=64,group=64,dtype=f16"] {
+            assert_eq!(variant(&spec(shape), &Chip::H200), "wgmma", "{shape}");
         }
         assert_eq!(variant(&spec("n=28672,k=4096"), &A100), "gemv_fixed");
         assert_eq!(variant(&spec("n=6144,k=4096,m=8"), &A100), "gemv");
@@ -69,7 +79,7 @@ mod tests {
 
     #[test]
     fn x_that_does_not_fit_goes_elsewhere() {
-        assert_eq!(variant(&spec("n=4096,k=14336,m=8"), &Chip::H200), "mma");
+        assert_eq!(variant(&spec("n=4096,k=14336,m=8"), &A100), "mma");
         assert_eq!(variant(&spec("n=4096,k=14336,m=2"), &RTX3090), "gemv");
         assert_ne!(variant(&spec("n=4096,k=14336,m=4"), &RTX3090), "gemv");
         assert_eq!(variant(&spec("n=96,k=128,m=1,post=silu_mul"), &Chip::H200), "gemv_fixed");

@@ -14,6 +14,7 @@ pub mod launch_dequant;
 pub mod launch_fixed;
 pub mod launch_mma;
 pub mod launch_ptx;
+pub mod launch_wgmma;
 pub mod layout;
 pub mod quantize;
 pub mod reference;
@@ -87,6 +88,13 @@ const VARIANTS: &[Variant] = &[
         emulated: true,
         about: "any number of rows: 128 x 64 tensor-core tiles through cp.async stages, work dealt out evenly (stream-K)",
     },
+    Variant {
+        name: "wgmma",
+        file: "wgmma.cu",
+        archs: Arch::HOPPER,
+        emulated: true,
+        about: "weights as the register operand of warpgroup products, x in shared memory, rings without barriers",
+    },
 ];
 
 impl Op for W4a16 {
@@ -151,6 +159,7 @@ impl Op for W4a16 {
             "gemv_fixed" => launch_fixed::supports(&s, chip),
             "gemv_ptx" => launch_ptx::supports(&s, chip),
             "mma" => launch_mma::plan(&s, chip).map(|_| ()),
+            "wgmma" => launch_wgmma::plan(&s, chip).map(|_| ()),
             _ => launch_dequant::supports(&s),
         }
     }
@@ -159,6 +168,7 @@ impl Op for W4a16 {
         let s = Spec::read(shape)?;
         match variant {
             "mma" if !s.empty() => launch_mma::workspace(&s, chip),
+            "wgmma" if !s.empty() => launch_wgmma::workspace(&s, chip),
             "dequant" if !s.empty() => Ok(launch_dequant::workspace(&s)),
             _ => Ok(0),
         }
@@ -176,6 +186,7 @@ impl Op for W4a16 {
             "gemv_fixed" => launch_fixed::launches(&s, chip, at),
             "gemv_ptx" => launch_ptx::launches(&s, chip, at),
             "mma" => launch_mma::launches(&s, chip, at),
+            "wgmma" => launch_wgmma::launches(&s, chip, at),
             "dequant" => launch_dequant::launches(&s, at),
             _ => Err(op_error!("w4a16 has no launcher for `{variant}`")),
         }
@@ -223,6 +234,11 @@ impl Op for W4a16 {
             // Sums beyond the range of fp16.
             "m=2,n=64,k=4096,dtype=f16,amp=1000,out=f32",
             "m=1,n=32,k=2880,group=64",
+            // More rows, several blocks of rows of weights; more than one block of columns.
+            "m=20,n=300,k=1152,zeros=asym",
+            "m=33,n=270,k=640,pre=rmsnorm,post=residual",
+            "m=64,n=544,k=256,post=silu_mul,dtype=f16",
+            "m=65,n=40,k=128,group=32",
         ] {
             texts.push(rest.to_string());
         }

@@ -1,0 +1,255 @@
+//! The launches of `wgmma`: weights as the register operand of Hopper's warpgroup products, up to 64 rows of x at once.
+
+use super::launch::halves_on_tiles;
+use super::layout;
+use super::shape::{Post, Pre, Spec, TILE};
+use crate::op::{Arg, Bindings, Chip, DType, Launch, OpResult};
+use crate::op_error;
+
+/// Rows of weights a block (wgmma.cu: kRows).
+const ROWS: u64 = 256;
+const WARPS: u64 = 16;
+/// Columns of x that a block takes.
+const COLUMNS: [u64; 4] = [8, 16, 32, 64];
+/// Blocks of a cluster, each with a part of k.
+const SPLITS: [u64; 6] = [1, 2, 3, 4, 5, 8];
+
+/// A configuration by `cfg`: blocks of a cluster, and the shallow ring or the deep one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub split: u64,
+    pub shallow: bool,
+}
+
+const fn config(split: u64, shallow: bool) -> Config {
+    Config { split, shallow }
+}
+
+/// Configurations by `cfg`.
+pub const CONFIGS: &[Config] = &[
+    config(1, false),
+    config(2, false),
+    config(4, false),
+    config(8, false),
+    config(5, false),
+    config(3, false),
+    config(1, true),
+    config(2, true),
+    config(4, true),
+    config(8, true),
+    config(5, true),
+];
+
+/// How a shape is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Columns of x a block: 8, 16, 32 or 64.
+    pub columns: u64,
+    /// Blocks of columns.
+    pub slices: u64,
+    /// Blocks of rows of weights.
+    pub items: u64,
+    pub split: u64,
+    /// Blocks of a slice.
+    pub blocks: u64,
+    /// Chunks in a warp's ring.
+    pub depth: u64,
+}
+
+/// Chunks of x in a step (wgmma.cu: Step).
+fn step(columns: u64) -> u64 {
+    match columns {
+        8 | 16 => 4,
+        32 => 2,
+        _ => 1,
+    }
+}
+
+/// Dynamic shared memory of a block, bytes: x, sums, squares, rings.
+fn shared(spec: &Spec, p: &Plan) -> u64 {
+    let x = 3 * step(p.columns) * p.columns * 256;
+    let sums = p.columns * (ROWS + 4) * 4;
+    let squares = (4 * step(p.columns) + 1) * p.columns * 4;
+    let slot = 1024 + spec.groups_per_chunk() * 32 + if spec.asym { 32 } else { 0 };
+    x + sums + squares + WARPS * p.depth * slot
+}
+
+/// Clusters that are resident at once: a cluster's blocks sit on multiprocessors of one neighbourhood, of sixteen at least.
+fn resident(chip: &Chip, split: u64) -> u64 {
+    let sms = u64::from(chip.sms);
+    if split == 1 || sms < 16 { (sms / split).max(1) } else { sms / 16 * (16 / split) }
+}
+
+/// Blocks of a cluster for `items` blocks of rows. Counted in chunks of 256 rows, which take half a microsecond: what the
+/// busiest block streams, and one more for adding up through distributed shared memory.
+fn choose_split(chip: &Chip, items: u64, chunks: u64) -> u64 {
+    let cost = |split: u64| {
+        if split == 1 {
+            (items * chunks).div_ceil(items.min(u64::from(chip.sms)))
+        } else {
+            items.div_ceil(resident(chip, split)) * chunks.div_ceil(split) + 1
+        }
+    };
+    SPLITS.into_iter().filter(|s| *s <= chunks).min_by_key(|s| (cost(*s), *s)).unwrap_or(1)
+}
+
+/// Cuts a shape for a chip.
+///
+/// # Errors
+/// Another chip than 9.0, halves that do not fall on tiles, more work than 32 bits count, `cfg` that names nothing.
+pub fn plan(spec: &Spec, chip: &Chip) -> OpResult<Plan> {
+    if chip.sm != 90 {
+        return Err(op_error!("w4a16/wgmma needs sm_90a; this chip is sm_{}", chip.sm));
+    }
+    halves_on_tiles(spec, "wgmma")?;
+    let columns = COLUMNS.into_iter().find(|c| *c >= spec.m).unwrap_or(64);
+    let rows = if spec.post == Post::SiluMul { spec.n / 2 } else { spec.n };
+    let items = rows.div_ceil(TILE).div_ceil(if spec.post == Post::SiluMul { 8 } else { 16 });
+    let slices = spec.m.div_ceil(columns);
+    let most = (items * spec.chunks()).max(layout::zeros_bytes(spec));
+    if most > u64::from(u32::MAX) || slices > 65_535 {
+        return Err(op_error!("w4a16/wgmma: m={}, n={}, k={} is too much work for one launch", spec.m, spec.n, spec.k));
+    }
+    let named = match spec.cfg {
+        None => config(choose_split(chip, items, spec.chunks()), false),
+        Some(i) => CONFIGS
+            .get(i as usize)
+            .copied()
+            .ok_or_else(|| op_error!("w4a16: cfg={i} is not below {}, the configurations of wgmma", CONFIGS.len()))?,
+    };
+    let deep = if columns == 64 { 6 } else { 8 };
+    // Only symmetric or not, whole chunks: others have the shallow ring alone, f16 the deep one.
+    let shallow = spec.groups_per_chunk() > 1 || named.shallow && spec.dtype == DType::Bf16;
+    let depth = if shallow { 4 } else { deep };
+    let blocks = if named.split > 1 { items * named.split } else { items.min(u64::from(chip.sms)) };
+    Ok(Plan { columns, slices, items, split: named.split, blocks, depth })
+}
+
+/// Whether x must be copied first: its rows are no multiples of 16 bytes, or are normalised in f16, whose range x · gain
+/// could leave.
+fn prepared(spec: &Spec) -> bool {
+    !spec.k.is_multiple_of(8) || spec.pre == Pre::RmsNorm && spec.dtype == DType::F16
+}
+
+/// Parts of the workspace, bytes: flags, what blocks leave for their neighbours (wgmma.cu: LEFT), prepared x.
+fn parts(spec: &Spec, p: &Plan) -> [u64; 3] {
+    let uneven = p.split == 1 && !p.items.is_multiple_of(p.blocks.max(1));
+    let flags = if uneven { (p.slices * p.items * 4).next_multiple_of(256) } else { 0 };
+    let sums = if uneven { p.slices * p.blocks * (2 * ROWS + 1) * p.columns * 4 } else { 0 };
+    [flags, sums, if prepared(spec) { spec.m * spec.chunks() * 256 } else { 0 }]
+}
+
+/// Bytes of workspace. The flags at its beginning are zero before and after.
+pub fn workspace(spec: &Spec, chip: &Chip) -> OpResult<u64> {
+    Ok(parts(spec, &plan(spec, chip)?).iter().sum())
+}
+
+/// One launch, or two where x has to be prepared.
+pub fn launches(spec: &Spec, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>> {
+    let p = plan(spec, chip)?;
+    let sizes = parts(spec, &p);
+    let workspace = if sizes.iter().sum::<u64>() > 0 { at.get("workspace")? } else { 0 };
+    let (partial, copy) = (workspace + sizes[0], workspace + sizes[0] + sizes[1]);
+    let u32_arg = |v: u64| Arg::U32(v as u32);
+    let padded = spec.chunks() * 128;
+    let normalise = spec.pre == Pre::RmsNorm;
+    let norm = if normalise { at.get("norm")? } else { 0 };
+    let mut all = Vec::new();
+    let (x, k, stride, fused) = if prepared(spec) {
+        let name = format!("w4a16_mma_prepare_{}", spec.dtype.name());
+        all.push(
+            Launch::new("w4a16/mma", name, [spec.m as u32, 1, 1], [512, 1, 1])
+                .programmatic()
+                .ptr(at.get("x")?)
+                .ptr(norm)
+                .ptr(copy)
+                .arg(u32_arg(spec.k))
+                .arg(u32_arg(padded))
+                .arg(Arg::I32(i32::from(normalise)))
+                .f32(spec.eps),
+        );
+        (copy, padded, padded, false)
+    } else {
+        (at.get("x")?, spec.k, spec.k, normalise)
+    };
+    for (name, address) in [("x", x), ("norm", norm)] {
+        if !prepared(spec) && !address.is_multiple_of(16) {
+            return Err(op_error!("w4a16/wgmma reads {name} by 16 bytes; it begins at {address:#x}"));
+        }
+    }
+    let group = 128 / spec.groups_per_chunk();
+    let entry = format!("w4a16_wgmma_{}_g{group}_m{}_d{}", spec.dtype.name(), p.columns, p.depth);
+    all.push(
+        Launch::new("w4a16/wgmma", entry, [p.blocks as u32, p.slices as u32, 1], [32 * WARPS as u32, 1, 1])
+            .cluster([p.split as u32, 1, 1])
+            .shared(shared(spec, &p) as u32)
+            .programmatic()
+            .ptr(at.get("qweight")?)
+            .ptr(at.get("scales")?)
+            .ptr(if spec.asym { at.get("zeros")? } else { 0 })
+            .ptr(x)
+            .ptr(if fused { norm } else { 0 })
+            .ptr(if spec.post == Post::Residual { at.get("residual")? } else { 0 })
+            .ptr(at.get("out")?)
+            .ptr(partial)
+            .ptr(workspace)
+            .arg(u32_arg(spec.m))
+            .arg(u32_arg(spec.n))
+            .arg(u32_arg(k))
+            .arg(u32_arg(stride))
+            .arg(u32_arg(spec.chunks()))
+            .arg(u32_arg(spec.packed_groups()))
+            .arg(u32_arg(spec.zero_groups()))
+            .arg(Arg::I32(i32::from(spec.asym)))
+            .arg(Arg::I32(i32::from(fused)))
+            .arg(Arg::I32(match spec.post {
+                Post::None => 0,
+                Post::Residual => 1,
+                Post::SiluMul => 2,
+            }))
+            .arg(Arg::I32(i32::from(spec.out == DType::F32)))
+            .f32(spec.eps),
+    );
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Shape;
+
+    fn plan_of(text: &str) -> Plan {
+        plan(&Spec::read(&Shape::parse(text).unwrap()).unwrap(), &Chip::H200).unwrap()
+    }
+
+    #[test]
+    fn every_configuration_fits() {
+        for m in [1, 8, 9, 16, 17, 32, 33, 64, 65, 300] {
+            for group in [128, 64, 32, 0] {
+                for cfg in 0..CONFIGS.len() {
+                    let spec = format!("m={m},n=4096,k=4096,group={group},zeros=asym,cfg={cfg}");
+                    let spec = Spec::read(&Shape::parse(&spec).unwrap()).unwrap();
+                    let p = plan(&spec, &Chip::H200).unwrap();
+                    assert!(p.columns * p.slices >= m);
+                    // The barrier takes the first kilobyte.
+                    assert!(shared(&spec, &p) + 1024 <= u64::from(Chip::H200.shared_optin), "{p:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_multiprocessors_have_work() {
+        for (text, split, blocks) in [
+            ("m=8,n=28672,k=4096", 1, 112),
+            ("m=8,n=57344,k=8192", 1, 132),
+            ("m=8,n=8192,k=8192", 4, 128),
+            ("m=8,n=4096,k=14336", 8, 128),
+            ("m=8,n=4096,k=4096", 8, 128),
+            ("m=8,n=6144,k=4096", 5, 120),
+        ] {
+            let p = plan_of(text);
+            assert_eq!((p.split, p.blocks), (split, blocks), "{text}");
+        }
+    }
+}
