@@ -98,6 +98,12 @@ pub fn cluster_ring(d: u64, kv: DType, chip: &Chip, tiles: u64) -> Option<Ring> 
     (stages > 0).then_some(Ring { stages, blocks_per_sm: 1, shared: rings + tail })
 }
 
+/// Head tiles that `split_mma`'s neighbouring blocks read side by side: the most, up to 16, that leave no more than a
+/// thirtieth of the resident blocks without work.
+pub fn side(tiles: u64, resident: u64) -> u64 {
+    (1..=16).rev().find(|n| tiles.is_multiple_of(*n) && 30 * (resident % n) <= resident).unwrap_or(1)
+}
+
 /// Pieces that `split` cuts every request into: about two blocks for each multiprocessor, none under 128 tokens.
 pub fn pieces(spec: &Spec, chip: &Chip) -> u64 {
     let blocks = (spec.batch() * head_tiles(spec, SIMT_HEADS)).max(1);
@@ -153,6 +159,14 @@ mod tests {
             }
         }
         assert_eq!(stream_ring(128, DType::Bf16, &Chip { shared_optin: 40_000, ..Chip::H200 }, 0), None);
+    }
+
+    #[test]
+    fn heads_are_read_side_by_side_where_no_block_is_lost() {
+        for (tiles, resident, expected) in [(8, 264, 8), (16, 264, 16), (40, 264, 10), (1, 264, 1), (7, 264, 7), (8, 4, 4)] {
+            let side = side(tiles, resident);
+            assert_eq!(side, expected, "{tiles} tiles, {resident} blocks");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ const LEAST_UNITS: u64 = 2;
 struct Geometry {
     grid: [u64; 3],
     /// Meaning by variant: see the kernels.
-    plan: (u64, u64),
+    plan: (i64, i64),
     /// Pieces that the workspace holds, and floats of each.
     pieces: u64,
     piece_floats: u64,
@@ -35,10 +35,10 @@ fn geometry(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<
         }
         "split" => {
             let (plan, count) = if spec.deterministic {
-                ((0, FIXED_PIECE), spec.max_ctx.div_ceil(FIXED_PIECE))
+                ((0, FIXED_PIECE as i64), spec.max_ctx.div_ceil(FIXED_PIECE))
             } else {
                 let n = choose::pieces(spec, chip);
-                ((n, n), n)
+                ((n as i64, n as i64), n)
             };
             let grid = [count, choose::head_tiles(spec, SIMT_HEADS), b];
             Geometry { grid, plan, pieces: b * spec.heads * count, piece_floats: d + 4 }
@@ -50,13 +50,19 @@ fn geometry(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<
             if spec.deterministic {
                 let count = spec.max_ctx.div_ceil(FIXED_PIECE);
                 let blocks = b * tiles * count;
-                let plan = (FIXED_PIECE / unit, count);
+                let plan = ((FIXED_PIECE / unit) as i64, count as i64);
                 return Ok(Geometry { grid: [blocks, 1, 1], plan, pieces: blocks, piece_floats });
             }
             let ring = ring(variant, shape, spec, chip)?;
-            let most = (b * tiles * spec.max_ctx.div_ceil(unit) / LEAST_UNITS).max(1);
-            let blocks = (u64::from(chip.sms) * ring.blocks_per_sm).min(most);
-            Geometry { grid: [blocks, 1, 1], plan: (0, LEAST_UNITS), pieces: 2 * blocks, piece_floats }
+            let resident = u64::from(chip.sms) * ring.blocks_per_sm;
+            let side = match shape.int_or("side", 0)? {
+                0 => choose::side(tiles, resident),
+                n if tiles.is_multiple_of(n) => n,
+                n => return Err(op_error!("side={n} does not divide the {tiles} head tiles")),
+            };
+            let most = (b * tiles / side * spec.max_ctx.div_ceil(unit) / LEAST_UNITS).max(1);
+            let blocks = side * (resident / side).min(most).max(1);
+            Geometry { grid: [blocks, 1, 1], plan: (-(side as i64), LEAST_UNITS as i64), pieces: 2 * blocks, piece_floats }
         }
         "split_cluster" => {
             let grid = [cluster_size(shape, spec, chip)?, choose::head_tiles(spec, TILE_HEADS), b];
@@ -95,6 +101,7 @@ pub fn workspace(variant: &str, shape: &Shape, chip: &Chip) -> OpResult<u64> {
     if spec.batch() == 0 {
         return Ok(0);
     }
+    let variant = variant.trim_end_matches("_once");
     let g = geometry(variant, shape, &spec, chip)?;
     Ok(counter_bytes(variant, &spec) + g.pieces * g.piece_floats * 4)
 }
@@ -109,6 +116,8 @@ fn counter_bytes(variant: &str, spec: &Spec) -> u64 {
 
 /// The kernels of a variant, in order; nothing for an empty batch.
 pub fn launches(variant: &str, shape: &Shape, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>> {
+    let image = format!("paged_attention/{variant}");
+    let variant = variant.trim_end_matches("_once");
     let spec = Spec::new(shape)?;
     if spec.batch() == 0 {
         return Ok(Vec::new());
@@ -116,7 +125,6 @@ pub fn launches(variant: &str, shape: &Shape, chip: &Chip, at: &Bindings) -> OpR
     let g = geometry(variant, shape, &spec, chip)?;
     let grid = [g.grid[0] as u32, g.grid[1] as u32, g.grid[2] as u32];
     let entry = format!("paged_attention_{variant}_{}_d{}", type_names(&spec), spec.d);
-    let image = format!("paged_attention/{variant}");
     let start = |entry: String, grid, threads| Launch::new(image.clone(), entry, grid, [threads, 1, 1]).programmatic();
     let with_args = |launch: Launch| arguments(launch, variant, &spec, &g, at);
     Ok(match variant {
@@ -174,6 +182,6 @@ fn arguments(launch: Launch, variant: &str, s: &Spec, g: &Geometry, at: &Binding
         .f32(s.v_scale as f32)
         .i32(i64::from(s.fused))
         .i32(s.max_ctx as i64)
-        .i32(g.plan.0 as i64)
-        .i32(g.plan.1 as i64))
+        .i32(g.plan.0)
+        .i32(g.plan.1))
 }

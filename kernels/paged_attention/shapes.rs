@@ -22,6 +22,7 @@ pub const DIMS: &[Dim] = &[
     Dim { key: "scale", default: "1/sqrt(d)", about: "softmax scale" },
     Dim { key: "deterministic", default: "0", about: "1: pieces of 512 tokens, results independent of the batch" },
     Dim { key: "cluster", default: "by batch", about: "blocks of a cluster, 1 to 16 (split_cluster)" },
+    Dim { key: "side", default: "by heads", about: "head tiles that neighbouring blocks read side by side (split_mma)" },
     Dim { key: "stages", default: "0", about: "depth of the ring, 0 for as deep as fits (split_mma)" },
 ];
 
@@ -57,6 +58,8 @@ pub const EDGES: &[&str] = &[
     "batch=1,ctx=1025,heads=4,kv_heads=1,max_ctx=4096",
     "batch=3,ctx=17,heads=8,kv_heads=2,scale=0.5",
     "lens=3:1000:20:1:900,max_ctx=5000,heads=4,kv_heads=1,d=64",
+    "lens=3:1000:0:20:900,heads=12,kv_heads=6,d=64,side=3,fuse=rope_append",
+    "lens=3:1000:0:20:900,heads=12,kv_heads=6,d=64,side=1",
     "batch=1,ctx=2048,fuse=rope_append",
     "batch=2,ctx=2049,max_ctx=4096",
 ];

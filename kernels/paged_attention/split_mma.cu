@@ -1,14 +1,18 @@
 // Split-KV decode on tensor cores, one launch: a fixed grid of blocks shares the tokens of all requests evenly.
 //
-// The work is a list of units, 64 tokens (128 of e4m3) of one (request, head tile), in order of request, head tile, position. Block g
+// The work is a list of units, 64 tokens (128 of e4m3) of one (request, head tile), in order of request, head tile, position. A block
 // takes an equal run of the list, whatever request it falls in, so that a request of 128 tokens and one of 32768 cost
 // what their tokens cost and no block is held up by the longest. The list is never stored: each warp finds the block's
 // first unit from prefix sums over the lengths, on the device, so a captured graph replays with other lengths.
 //
+// `side` neighbouring blocks have a list each, of every side-th head tile, and walk the same tokens at the same time:
+// heads of a token lie side by side in memory, and what one block opens (a row of DRAM, a page of the address
+// translation) the others find open.
+//
 // A run that covers a whole (request, head tile) writes its output; otherwise its piece goes to the workspace and the
 // block that arrives last (a counter) joins all pieces in list order: the sum does not depend on who came last.
 //
-// plan_a: fixed units of a piece, or 0 for the even share. Fixed pieces make a request's result independent of the
+// plan_a: fixed units of a piece, or -side for the even share. Fixed pieces make a request's result independent of the
 // rest of the batch, at the price of an even load. plan_b: with the even share the least units of a block, with fixed
 // pieces the pieces of the longest request.
 #include "mma.cuh"
@@ -23,18 +27,36 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
     float* exchange;
     unsigned char* prepared;  // at the exchange's place: queries and the new token, until the piece ends
     u32* last;
-    i32 base = 0, extra = 0, blocks = 0;  // the even share: `extra` blocks take base + 1 units
+    i32 side, rounds, place;  // heads side by side, heads of a list, this block's place in the list's shares
+    i32 base = 0, extra = 0;  // the even share: the first `extra` of a list's blocks take base + 1 units
 
     WB_DEVICE Stream(const Problem& p, unsigned char* smem, int stages) : Base(p, smem, stages) {
         exchange = reinterpret_cast<float*>(smem + WARPS * stages * Base::STAGE);
         prepared = reinterpret_cast<unsigned char*>(exchange);
         last = reinterpret_cast<u32*>(smem + WARPS * stages * Base::STAGE + Base::EXCHANGE);
+        side = p.plan_a < 0 ? -p.plan_a : 1;
+        rounds = this->units_h / side;
+        place = blockIdx.x / side;
     }
 
     WB_DEVICE i32 start_of(i32 block) const { return block * base + (block < extra ? block : extra); }
     WB_DEVICE i32 block_of(i32 unit) const {
         i32 big = extra * (base + 1);
         return unit < big ? unit / (base + 1) : extra + (unit - big) / base;
+    }
+
+    // On to the next unit of this block's list.
+    WB_DEVICE void advance(Cursor& c) const {
+        if (++c.tile < c.tiles) return;
+        c.tile = 0;
+        if ((c.h += side) >= this->units_h) {
+            c.h -= rounds * side;
+            do {
+                if (++c.b >= p.batch) return;
+                this->enter(c);
+            } while (c.tiles == 0);
+        }
+        this->enter_head(c);
     }
 
     // Finds this block's run: the first unit and how many. Every warp computes the same.
@@ -53,16 +75,15 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
         for (i32 b = this->lane; b < p.batch; b += 32) mine += Base::tiles_of(p.length(b));
 #pragma unroll
         for (int d = 16; d > 0; d /= 2) mine += __shfl_xor_sync(WB_FULL_MASK, mine, d);
-        i32 total = mine * this->units_h;
-        blocks = total / p.plan_b;
-        blocks = blocks < 1 ? 1 : (blocks > static_cast<i32>(gridDim.x) ? static_cast<i32>(gridDim.x) : blocks);
+        i32 total = mine * rounds, most = static_cast<i32>(gridDim.x) / side;
+        i32 blocks = total / p.plan_b;
+        blocks = blocks < 1 ? 1 : (blocks > most ? most : blocks);
         base = total / blocks;
         extra = total - base * blocks;
-        i32 block = blockIdx.x;
-        if (block >= blocks || total == 0) return 0;
-        i32 first = start_of(block), n = base + (block < extra ? 1 : 0);
+        if (place >= blocks || total == 0) return 0;
+        i32 first = start_of(place), n = base + (place < extra ? 1 : 0);
         i32 before = 0;  // tiles of the requests before the 32 at hand
-        i32 want = first / this->units_h;
+        i32 want = first / rounds;
         for (i32 b0 = 0;; b0 += 32) {
             i32 b = b0 + this->lane;
             i32 tiles = b < p.batch ? Base::tiles_of(p.length(b)) : 0;
@@ -78,14 +99,23 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
                 i32 prior = before + __shfl_sync(WB_FULL_MASK, sum - tiles, owner);
                 c.b = b0 + owner;
                 this->enter(c);
-                i32 within = first - prior * this->units_h;
-                c.h = within / c.tiles;
-                c.tile = within - c.h * c.tiles;
+                i32 within = first - prior * rounds, round = within / c.tiles;
+                c.h = round * side + static_cast<i32>(blockIdx.x) - place * side;
+                c.tile = within - round * c.tiles;
                 this->enter_head(c);
                 return n;
             }
             before += __shfl_sync(WB_FULL_MASK, sum, 31);
         }
+    }
+
+    // Sends for the first request's page ids of this run, all of them: one at a time each 32nd would be waited for.
+    WB_DEVICE void prefetch_table(const Cursor& c, i32 n) const {
+        i32 left = c.tiles - c.tile, now = n < left ? n : left;
+        i32 t0 = c.tile * Base::UNIT, t1 = (c.tile + now) * Base::UNIT;
+        i32 from = p.page_of(t0), to = p.page_of(t1 < c.len ? t1 - 1 : c.len - 1);
+        const i32* row = p.table + static_cast<i64>(c.b) * p.max_pages;
+        for (i32 i = from + static_cast<i32>(threadIdx.x) * 32; i <= to; i += Base::THREADS * 32) prefetch_l2(row + i);
     }
 
     // Requests without tokens have no unit; their rows are written here.
@@ -104,6 +134,7 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
         i32 n = plan(c);
         // Keys and values of earlier tokens were written by earlier steps, so with `fused` they may be fetched while
         // the projections are still being computed; without it the kernel before this one appended a token.
+        if (n > 0) prefetch_table(c, n);
         if (!p.fused) pdl_wait();
         ahead = c;
         i32 issued = 0;
@@ -195,7 +226,7 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
             first_block = blockIdx.x - first_tile / p.plan_a;
             pieces = (seg.tiles + p.plan_a - 1) / p.plan_a;
         } else {
-            unit0 = start_of(blockIdx.x) + (done - now) - first_tile;  // where the (request, head tile) begins in the list
+            unit0 = start_of(place) + (done - now) - first_tile;  // where the (request, head tile) begins in the list
             first_block = block_of(unit0);
             pieces = block_of(unit0 + seg.tiles - 1) - first_block + 1;
         }
@@ -206,33 +237,63 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
         __syncthreads();
         if (*last == 0) return;
         if (threadIdx.x == 0) *counter = 0;
-        for (int item = threadIdx.x; item < live * (D / 8); item += Base::THREADS) {
-            int head = item / (D / 8), d0 = item % (D / 8) * 8;
-            float top = WB_NEG_INF, sum = 0.0f, acc[8];
-#pragma unroll 4
-            for (i32 i = 0; i < pieces; i++) top = fmaxf(top, piece_at(first_block, i, unit0)[HEADS * D + head * 2]);
-            float from = finite_max(top);
+        // Every trip to L2 is 0.7 µs, so there are few: one for the maxima and sums of up to CHUNK pieces, which wait in
+        // the exchange, then BATCH pieces at a time.
+        constexpr int CHUNK = 64, BATCH = 16, THREADS = Base::THREADS;
+        static_assert(CHUNK * HEADS * 2 * 4 <= Base::EXCHANGE, "the exchange holds a chunk's maxima and sums");
+        int items = live * (D / 4);
+        for (int item0 = 0; item0 < items; item0 += THREADS) {
+            int item = item0 + threadIdx.x, head = min(item / (D / 4), live - 1), d0 = item % (D / 4) * 4;
+            float top = WB_NEG_INF, sum = 0.0f, acc[4] = {0, 0, 0, 0};
+            for (i32 i0 = 0; i0 < pieces; i0 += CHUNK) {
+                i32 now_pieces = min(pieces - i0, CHUNK);
+                __syncthreads();  // the exchange is free
+                for (int i = threadIdx.x; i < now_pieces * live * 2; i += THREADS) {
+                    int piece = i / (live * 2), at = i - piece * live * 2;
+                    exchange[piece * HEADS * 2 + at] = piece_at(first_block, i0 + piece, unit0)[HEADS * D + at];
+                }
+                __syncthreads();
+                const float* ml = exchange + head * 2;
+                float next = top;
+                for (i32 i = 0; i < now_pieces; i++) next = fmaxf(next, ml[i * HEADS * 2]);
+                float from = finite_max(next), keep = ex2(top - from);
+                top = next;
+                sum *= keep;
 #pragma unroll
-            for (int j = 0; j < 8; j++) acc[j] = 0.0f;
-#pragma unroll 4
-            for (i32 i = 0; i < pieces; i++) {
-                const float* piece = piece_at(first_block, i, unit0);
-                float f = ex2(piece[HEADS * D + head * 2] - from);
-                sum += f * piece[HEADS * D + head * 2 + 1];
-                Vec16 a = ld16(piece + head * D + d0), b = ld16(piece + head * D + d0 + 4);
+                for (int j = 0; j < 4; j++) acc[j] *= keep;
+                for (i32 i = 0; i < now_pieces; i += BATCH) {
+                    Vec16 o[BATCH];
 #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    acc[j] += f * __uint_as_float(a.w[j]);
-                    acc[4 + j] += f * __uint_as_float(b.w[j]);
+                    for (int k = 0; k < BATCH; k++) {
+                        i32 at = i0 + min(i + k, now_pieces - 1);
+                        o[k] = ld16(piece_at(first_block, at, unit0) + head * D + d0);
+                    }
+#pragma unroll
+                    for (int k = 0; k < BATCH; k++) {
+                        if (i + k >= now_pieces) break;
+                        float f = ex2(ml[(i + k) * HEADS * 2] - from);
+                        sum += f * ml[(i + k) * HEADS * 2 + 1];
+#pragma unroll
+                        for (int j = 0; j < 4; j++) acc[j] += f * __uint_as_float(o[k].w[j]);
+                    }
                 }
             }
-            write_out<T, D>(p, seg.b, head0 + head, d0, acc, top, sum);
+            if (item < items) write_four(seg.b, head0 + head, d0, acc, top, sum);
         }
     }
+    WB_DEVICE void write_four(i32 b, i32 head, int d0, float (&acc)[4], float top, float sum) const {
+        float f = sum > 0.0f ? p.v_scale / sum : (sum == 0.0f ? 0.0f : WB_NAN);
+        i64 row = static_cast<i64>(b) * p.heads + head;
+        u32* out = reinterpret_cast<u32*>(static_cast<T*>(p.out) + row * D + d0);
+        out[0] = pack2<T>(acc[0] * f, acc[1] * f);
+        out[1] = pack2<T>(acc[2] * f, acc[3] * f);
+        if (d0 == 0) p.lse[row] = sum == 0.0f ? WB_NEG_INF : (top + lg2(sum)) * ATTN_LN2;
+    }
     WB_DEVICE const float* piece_at(i32 first_block, i32 i, i32 unit0) const {
-        i32 block = first_block + i;
-        if (p.plan_a > 0) return p.partial + static_cast<i64>(block) * PIECE;
-        return p.partial + static_cast<i64>(2 * block + (start_of(block) < unit0 ? 1 : 0)) * PIECE;
+        i32 at = first_block + i;
+        if (p.plan_a > 0) return p.partial + static_cast<i64>(at) * PIECE;
+        i32 block = at * side + static_cast<i32>(blockIdx.x) - place * side;
+        return p.partial + static_cast<i64>(2 * block + (start_of(at) < unit0 ? 1 : 0)) * PIECE;
     }
 };
 
@@ -250,7 +311,11 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
     SPLIT_MMA(paged_attention_split_mma_##types##_d192, T, KV, 192)        \
     SPLIT_MMA(paged_attention_split_mma_##types##_d256, T, KV, 256)
 
+#ifdef SPLIT_MMA_ONLY_D128
+SPLIT_MMA(paged_attention_split_mma_bf16_d128, bf16, bf16, 128)
+#else
 SPLIT_MMA_DIMS(bf16, bf16, bf16)
 SPLIT_MMA_DIMS(f16, f16, f16)
 SPLIT_MMA_DIMS(bf16, e4m3, bf16_e4m3)
 SPLIT_MMA_DIMS(f16, e4m3, f16_e4m3)
+#endif

@@ -58,6 +58,20 @@ pub fn fused(s: &Size, aligned: bool) -> Option<Fused> {
     })
 }
 
+/// A form of `sweep`: vectors of a thread, rows of a block, kind of store, most threads.
+pub fn form(s: &Size) -> Option<(u64, u64, u64)> {
+    let forms: &[(u64, u64, u64)] = match s.mask {
+        Mask::None => &[(4, 1, 0), (4, 1, 1), (2, 1, 0), (1, 1, 0)],
+        Mask::Causal => &[(4, 1, 0), (2, 1, 0), (1, 1, 0), (2, 1, 1)],
+        Mask::Additive => &[(2, 1, 0), (1, 1, 0), (1, 4, 0), (2, 2, 0), (1, 2, 0), (1, 4, 1)],
+        Mask::Bool => &[],
+    };
+    let form = *forms.get(s.tuning.form as usize)?;
+    let most = if form.1 > 1 || form.0 == 4 || s.mask == Mask::Additive { 512 } else { 1024 };
+    let fits = s.dtype == DType::Bf16 && whole_vectors(s) && vectors(s).div_ceil(form.0) <= most;
+    (fits && (form.1 == 1 || s.rows >= s.mask_rows)).then_some(form)
+}
+
 /// Blocks and threads of a cluster, and whether the row must be read twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cluster {
@@ -79,6 +93,41 @@ pub fn cluster(s: &Size, chip: &Chip) -> Cluster {
     Cluster { blocks, threads: if long { 512 } else { threads }, long }
 }
 
+/// How the bulk kernel divides a row: `blocks` of `warps`, each with `each` vectors; `whole`: a warp has a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bulk {
+    pub blocks: u64,
+    pub warps: u64,
+    pub each: u64,
+    pub whole: bool,
+}
+
+/// Vectors of a warp that the choice aims at (8 KiB): 27 of them fill a multiprocessor's shared memory.
+const RUN: u64 = 512;
+/// Warps of a bulk block: three blocks of 64 KiB are resident, one reads, one computes, one writes.
+const RUN_WARPS: u64 = 8;
+
+/// None where a row exceeds what eight blocks hold.
+pub fn bulk(s: &Size, chip: &Chip) -> Option<Bulk> {
+    let v = vectors(s).max(1);
+    let t = &s.tuning;
+    if v <= RUN && t.blocks == 0 {
+        return Some(Bulk { blocks: 1, warps: if t.warps > 0 { t.warps.min(8) } else { 4 }, each: v.next_multiple_of(8), whole: true });
+    }
+    let mut blocks = match t.blocks {
+        0 => v.div_ceil(RUN * RUN_WARPS).next_power_of_two().min(MOST_BLOCKS),
+        n => n,
+    };
+    // Few rows: more blocks for each, down to four warps.
+    while t.blocks == 0 && blocks < MOST_BLOCKS && s.rows * blocks < u64::from(chip.sms) && v > blocks * 4 * RUN {
+        blocks *= 2;
+    }
+    let warps = if t.warps > 0 { t.warps } else { v.div_ceil(blocks * RUN).min(16) };
+    let each = v.div_ceil(blocks * warps).next_multiple_of(8);
+    let bulk = Bulk { blocks, warps, each, whole: false };
+    (warps * each * 16 + 1024 <= u64::from(chip.shared_optin)).then_some(bulk)
+}
+
 pub fn supports(variant: &str, s: &Size, chip: &Chip) -> OpResult<()> {
     let (cols, rows) = (s.cols, s.rows);
     match variant {
@@ -90,6 +139,17 @@ pub fn supports(variant: &str, s: &Size, chip: &Chip) -> OpResult<()> {
         "cluster" if rows * MOST_BLOCKS > i32::MAX as u64 => {
             Err(crate::op_error!("softmax/cluster: rows={rows} times {MOST_BLOCKS} blocks exceed the grid's 2^31 - 1"))
         }
+        "bulk" if chip.sm < 90 => Err(crate::op_error!("softmax/bulk: needs sm_90, this is sm_{}", chip.sm)),
+        "bulk" if matches!(s.mask, Mask::Bool | Mask::Additive) => {
+            Err(crate::op_error!("softmax/bulk: takes mask=none and mask=causal; a mask array is read beside registers"))
+        }
+        "bulk" if rows * MOST_BLOCKS > i32::MAX as u64 => {
+            Err(crate::op_error!("softmax/bulk: rows={rows} times {MOST_BLOCKS} blocks exceed the grid's 2^31 - 1"))
+        }
+        "bulk" if bulk(s, chip).is_none() => {
+            Err(crate::op_error!("softmax/bulk: cols={cols} exceeds what {MOST_BLOCKS} blocks hold in shared memory"))
+        }
+        "sweep" if chip.sm < 90 || form(s).is_none() => Err(crate::op_error!("softmax/sweep: has no such form")),
         "by_hand" if s.dtype != DType::Bf16 || s.mask != Mask::None || cols % 8 != 0 || cols > 8192 => {
             Err(crate::op_error!(
                 "softmax/by_hand: takes dtype=bf16, mask=none and cols a multiple of 8 up to 8192, not cols={cols}"

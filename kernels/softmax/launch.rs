@@ -1,7 +1,7 @@
 //! Launches of `softmax`: the entry's name, the grid, and the same seven arguments for every kernel.
 
 use super::choose::{self, Fused};
-use super::{Mask, Size};
+use super::{Mask, Size, Store};
 use crate::op::{Bindings, Chip, Launch, OpResult};
 
 pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>> {
@@ -31,6 +31,31 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
     // Rows of whole vectors on 16-byte boundaries, of the mask too.
     let aligned = choose::whole_vectors(s) && x % 16 == 0 && at.maybe("mask").unwrap_or(0).is_multiple_of(16);
     let fit = if aligned { "aligned" } else { "any" };
+    if let ("bulk", Some(b)) = (variant, choose::bulk(s, chip)) {
+        let form = if b.whole { "warp" } else { "block" };
+        let blocks = if b.whole { rows.div_ceil(b.warps) } else { rows * b.blocks };
+        let launch = Launch::new(image, format!("{entry}_{fit}_{form}"), [blocks as u32, 1, 1], [32 * b.warps as u32, 1, 1])
+            .cluster([b.blocks as u32, 1, 1])
+            .shared((b.warps * b.each * 16) as u32)
+            .programmatic();
+        let store = match s.tuning.store.unwrap_or(Store::Plain) {
+            Store::Plain => 0,
+            Store::Stream => 1,
+            Store::Bulk => 2,
+        };
+        return Ok(vec![arguments(launch, s, at)?.i32(b.each as i64).i32(store)]);
+    }
+    if let ("sweep", true, Some((v, r, store))) = (variant, aligned, choose::form(s)) {
+        let threads = choose::vectors(s).div_ceil(v).next_multiple_of(32) as u32;
+        let (name, blocks) = if r > 1 {
+            (format!("v{v}r{r}_s{store}"), s.mask_rows * rows.div_ceil(s.mask_rows).div_ceil(r))
+        } else {
+            (format!("v{v}_s{store}"), rows)
+        };
+        let entry = format!("softmax_sweep_{mask}_{name}");
+        let launch = Launch::new(image, entry, [blocks as u32, 1, 1], [threads, 1, 1]).programmatic();
+        return Ok(vec![arguments(launch, s, at)?]);
+    }
     let (entry, blocks, threads, cluster) = match variant {
         "fused" => match choose::fused(s, aligned).expect("`supports` has asked") {
             Fused::Warp { lanes, vectors, rows: r } => {
@@ -46,15 +71,20 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
         "online" => (entry, rows, choose::vectors(s).div_ceil(2).next_multiple_of(32).clamp(32, 512), 1),
         _ => (entry, rows, 256, 1),
     };
+    let launch = Launch::new(image, entry, [blocks as u32, 1, 1], [threads as u32, 1, 1]).cluster([cluster as u32, 1, 1]);
+    Ok(vec![arguments(launch, s, at)?])
+}
+
+/// The seven arguments of SOFTMAX_ARGS.
+fn arguments(launch: Launch, s: &Size, at: &Bindings) -> OpResult<Launch> {
+    let scale2 = (s.scale * std::f64::consts::LOG2_E) as f32;
     let mask_rows = if s.mask == Mask::None { 0 } else { s.mask_rows };
-    let launch = Launch::new(image, entry, [blocks as u32, 1, 1], [threads as u32, 1, 1])
-        .cluster([cluster as u32, 1, 1])
-        .ptr(x)
-        .ptr(out)
+    Ok(launch
+        .ptr(at.get("x")?)
+        .ptr(at.get("out")?)
         .ptr(at.maybe("mask").unwrap_or(0))
         .i64(s.rows as i64)
         .i32(s.cols as i64)
         .i32(mask_rows as i64)
-        .f32(scale2);
-    Ok(vec![launch])
+        .f32(scale2))
 }

@@ -166,13 +166,16 @@ impl Session<'_> {
         }
         let whole = self.sum(out, configs[0].read(x, vectors, out))?;
         for config in &configs {
-            if self.sum(out, config.read(x, vectors, out))? != whole {
+            if self.sum(out, config.read(x, vectors, out))? != whole
+                || self.sum(out, config.read_once(x, vectors, out))? != whole
+            {
                 return wrong("read");
             }
         }
         let name = |c: &Config| format!("grid {} block {} unroll {}", c.grid, c.block, c.unroll);
         let each = |make: &dyn Fn(&Config) -> Launch| configs.iter().map(|c| (name(c), make(c))).collect::<Vec<_>>();
         let mut read = self.best("read", bytes, each(&|c| c.read(x, vectors, out)))?;
+        read = read.max(self.best("read, no hint to L2", bytes, each(&|c| c.read_once(x, vectors, out)))?);
         if self.gpu.chip().sm >= 90 {
             let mut launches = Vec::new();
             for blocks in [1, 2] {
@@ -192,6 +195,7 @@ impl Session<'_> {
             return wrong("copy");
         }
         let mut copy = self.best("copy", 2 * bytes, each(&|c| c.copy(x, y, vectors)))?;
+        copy = copy.max(self.best("copy, no hint to L2", 2 * bytes, each(&|c| c.copy_once(x, y, vectors)))?);
         copy = copy.max(self.driver_copy(bytes)?);
 
         let seed = 12_345;

@@ -34,12 +34,20 @@ impl Config {
     pub fn read(self, from: u64, vectors: u64, out: u64) -> Launch {
         self.launch("read").ptr(from).i64(vectors as i64).ptr(out)
     }
+    /// The same without the hint that makes L2 ask DRAM for 256 bytes at a time.
+    pub fn read_once(self, from: u64, vectors: u64, out: u64) -> Launch {
+        self.launch("read_once").ptr(from).i64(vectors as i64).ptr(out)
+    }
     /// Writes a pattern of the index and `seed`: see [`pattern`].
     pub fn write(self, to: u64, vectors: u64, seed: u32) -> Launch {
         self.launch("write").ptr(to).i64(vectors as i64).arg(crate::op::Arg::U32(seed))
     }
     pub fn copy(self, from: u64, to: u64, vectors: u64) -> Launch {
         self.launch("copy").ptr(from).ptr(to).i64(vectors as i64)
+    }
+    /// The same without the hint to L2.
+    pub fn copy_once(self, from: u64, to: u64, vectors: u64) -> Launch {
+        self.launch("copy_once").ptr(from).ptr(to).i64(vectors as i64)
     }
     /// Reads an array that L2 holds `passes` times.
     pub fn read_l2(self, from: u64, vectors: u64, passes: u32, out: u64) -> Launch {
@@ -115,7 +123,9 @@ mod tests {
         let mut launches = vec![
             c.read(0, 1, 0),
             c.write(0, 1, 0),
+            c.read_once(0, 1, 0),
             c.copy(0, 0, 1),
+            c.copy_once(0, 0, 1),
             c.read_l2(0, 1, 1, 0),
             read_bulk(0, BULK_STAGE, 0, 1, 128),
             fma(0, 1, 32, 1, 1.0, 1.0),
