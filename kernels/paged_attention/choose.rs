@@ -163,7 +163,9 @@ mod tests {
 
     #[test]
     fn heads_are_read_side_by_side_where_no_block_is_lost() {
-        for (tiles, resident, expected) in [(8, 264, 8), (16, 264, 16), (40, 264, 10), (1, 264, 1), (7, 264, 7), (8, 4, 4)] {
+        for (tiles, resident, expected) in
+            [(8, 264, 8), (16, 264, 16), (40, 264, 10), (1, 264, 1), (7, 264, 7), (8, 4, 4)]
+        {
             let side = side(tiles, resident);
             assert_eq!(side, expected, "{tiles} tiles, {resident} blocks");
         }

@@ -62,7 +62,12 @@ fn geometry(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<
             };
             let most = (b * tiles / side * spec.max_ctx.div_ceil(unit) / LEAST_UNITS).max(1);
             let blocks = side * (resident / side).min(most).max(1);
-            Geometry { grid: [blocks, 1, 1], plan: (-(side as i64), LEAST_UNITS as i64), pieces: 2 * blocks, piece_floats }
+            Geometry {
+                grid: [blocks, 1, 1],
+                plan: (-(side as i64), LEAST_UNITS as i64),
+                pieces: 2 * blocks,
+                piece_floats,
+            }
         }
         "split_cluster" => {
             let grid = [cluster_size(shape, spec, chip)?, choose::head_tiles(spec, TILE_HEADS), b];

@@ -22,7 +22,11 @@ pub const DIMS: &[Dim] = &[
     Dim { key: "scale", default: "1/sqrt(d)", about: "softmax scale" },
     Dim { key: "deterministic", default: "0", about: "1: pieces of 512 tokens, results independent of the batch" },
     Dim { key: "cluster", default: "by batch", about: "blocks of a cluster, 1 to 16 (split_cluster)" },
-    Dim { key: "side", default: "by heads", about: "head tiles that neighbouring blocks read side by side (split_mma)" },
+    Dim {
+        key: "side",
+        default: "by heads",
+        about: "head tiles that neighbouring blocks read side by side (split_mma)",
+    },
     Dim { key: "stages", default: "0", about: "depth of the ring, 0 for as deep as fits (split_mma)" },
 ];
 

@@ -112,7 +112,12 @@ pub fn bulk(s: &Size, chip: &Chip) -> Option<Bulk> {
     let v = vectors(s).max(1);
     let t = &s.tuning;
     if v <= RUN && t.blocks == 0 {
-        return Some(Bulk { blocks: 1, warps: if t.warps > 0 { t.warps.min(8) } else { 4 }, each: v.next_multiple_of(8), whole: true });
+        return Some(Bulk {
+            blocks: 1,
+            warps: if t.warps > 0 { t.warps.min(8) } else { 4 },
+            each: v.next_multiple_of(8),
+            whole: true,
+        });
     }
     let mut blocks = match t.blocks {
         0 => v.div_ceil(RUN * RUN_WARPS).next_power_of_two().min(MOST_BLOCKS),
@@ -140,9 +145,9 @@ pub fn supports(variant: &str, s: &Size, chip: &Chip) -> OpResult<()> {
             Err(crate::op_error!("softmax/cluster: rows={rows} times {MOST_BLOCKS} blocks exceed the grid's 2^31 - 1"))
         }
         "bulk" if chip.sm < 90 => Err(crate::op_error!("softmax/bulk: needs sm_90, this is sm_{}", chip.sm)),
-        "bulk" if matches!(s.mask, Mask::Bool | Mask::Additive) => {
-            Err(crate::op_error!("softmax/bulk: takes mask=none and mask=causal; a mask array is read beside registers"))
-        }
+        "bulk" if matches!(s.mask, Mask::Bool | Mask::Additive) => Err(crate::op_error!(
+            "softmax/bulk: takes mask=none and mask=causal; a mask array is read beside registers"
+        )),
         "bulk" if rows * MOST_BLOCKS > i32::MAX as u64 => {
             Err(crate::op_error!("softmax/bulk: rows={rows} times {MOST_BLOCKS} blocks exceed the grid's 2^31 - 1"))
         }

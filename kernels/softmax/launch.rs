@@ -34,10 +34,11 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
     if let ("bulk", Some(b)) = (variant, choose::bulk(s, chip)) {
         let form = if b.whole { "warp" } else { "block" };
         let blocks = if b.whole { rows.div_ceil(b.warps) } else { rows * b.blocks };
-        let launch = Launch::new(image, format!("{entry}_{fit}_{form}"), [blocks as u32, 1, 1], [32 * b.warps as u32, 1, 1])
-            .cluster([b.blocks as u32, 1, 1])
-            .shared((b.warps * b.each * 16) as u32)
-            .programmatic();
+        let launch =
+            Launch::new(image, format!("{entry}_{fit}_{form}"), [blocks as u32, 1, 1], [32 * b.warps as u32, 1, 1])
+                .cluster([b.blocks as u32, 1, 1])
+                .shared((b.warps * b.each * 16) as u32)
+                .programmatic();
         let store = match s.tuning.store.unwrap_or(Store::Plain) {
             Store::Plain => 0,
             Store::Stream => 1,
@@ -71,7 +72,8 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
         "online" => (entry, rows, choose::vectors(s).div_ceil(2).next_multiple_of(32).clamp(32, 512), 1),
         _ => (entry, rows, 256, 1),
     };
-    let launch = Launch::new(image, entry, [blocks as u32, 1, 1], [threads as u32, 1, 1]).cluster([cluster as u32, 1, 1]);
+    let launch =
+        Launch::new(image, entry, [blocks as u32, 1, 1], [threads as u32, 1, 1]).cluster([cluster as u32, 1, 1]);
     Ok(vec![arguments(launch, s, at)?])
 }
 
