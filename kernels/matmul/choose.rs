@@ -4,9 +4,10 @@ use super::problem::{Post, Problem};
 pub use super::tables::*;
 use crate::op::{Chip, OpResult};
 
-/// The configuration of a matrix-vector variant for a shape: `cfg` if given, else among those of which an SM holds two
-/// blocks the first whose warps are filled about as well as any (6144 rows are 2.9 for each of 2112 warps and so two groups
-/// of two, but 1.9 for each of 3168: 12.6 µs instead of 13.7 on an H200), else the first that fits at all.
+/// The configuration of a matrix-vector variant for a shape: `cfg` if given, else the first of which an SM holds two
+/// blocks, else the first that fits at all. Few weights are over before deep rings have filled: there three blocks with
+/// short rings go before two (6144 × 4096 alone 12.6 µs instead of 13.7 on an H200; qkv and o of a decode step together
+/// 35 µs of 3,864).
 ///
 /// # Errors
 /// More than 8 rows of x, or an x that does not fit in shared memory with any ring.
@@ -33,8 +34,9 @@ pub fn gemv_config<'a>(table: &'a [Gemv], variant: &str, p: &Problem, chip: &Chi
     let m = table.iter().map(|c| c.m).filter(|m| *m >= p.m).min().unwrap_or(8);
     let mine = || table.iter().filter(|c| c.m == m);
     let paired = || mine().filter(|c| c.pairs_up(p, chip));
-    let best = paired().map(|c| c.fill(p, chip)).fold(0.0, f64::max);
-    paired().find(|c| c.fill(p, chip) > best - 0.1).or_else(|| mine().find(fits)).ok_or_else(|| {
+    let few = p.n * p.k * p.dtype.size() <= FEW_WEIGHTS;
+    let short = paired().find(|c| few && c.depth > 0 && c.per_sm == 3);
+    short.or_else(|| paired().next()).or_else(|| mine().find(fits)).ok_or_else(|| {
         crate::op_error!(
             "{variant}: {} rows of k={} need {} bytes of shared memory, beyond this chip's {limit}",
             p.m,
@@ -166,6 +168,8 @@ pub fn gemv_table(variant: &str) -> Option<&'static [Gemv]> {
     }
 }
 
+/// Bytes of weights up to which a matrix-vector product takes short rings.
+const FEW_WEIGHTS: u64 = 64 << 20;
 /// Rows of x up to which the operands are swapped on 9.0.
 const SWAP_AB_M: u64 = 64;
 /// Rows of x up to which mma.sync, operands swapped, streams weights as fast as memory gives them.

@@ -26,7 +26,7 @@ const fn gemv(m: u64, rows: u64, unroll: u64, depth: u64, warps: u64, per_sm: u6
     Gemv { m, rows, unroll, depth, warps, per_sm }
 }
 
-/// The default is the first row that fits and fills the warps about as well as any (`choose::gemv_config`).
+/// The default is the first row that fits (`choose::gemv_config`; gemv_async prefers its second where weights are few).
 pub const GEMV: &[Gemv] = &[
     gemv(1, 2, 4, 0, 8, 2),
     gemv(1, 2, 4, 0, 8, 4),
@@ -93,13 +93,6 @@ impl Gemv {
     /// Whether an SM has room for this block and its like of the next kernel.
     pub fn pairs_up(&self, p: &Problem, chip: &Chip) -> bool {
         2 * (self.block_shared(p) + RESERVED) <= u64::from(chip.shared_optin) + RESERVED
-    }
-    /// How much of the warps' time has rows to work on: every warp takes its even share in whole groups of rows.
-    pub fn fill(&self, p: &Problem, chip: &Chip) -> f64 {
-        let group = if p.post == Post::SiluMul { (self.rows / 2).max(1) } else { self.rows };
-        let warps = (self.blocks(p, chip) * self.warps).max(1);
-        let slots = p.cols().div_ceil(warps).next_multiple_of(group) * warps;
-        p.cols() as f64 / slots.max(1) as f64
     }
     /// Blocks: an even split over the chip, fewer where there is not a row for every warp.
     pub fn blocks(&self, p: &Problem, chip: &Chip) -> u64 {

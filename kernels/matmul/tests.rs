@@ -54,22 +54,17 @@ fn decode_shapes_share_an_sm_with_the_next_kernel() {
 }
 
 #[test]
-fn warps_get_whole_groups_of_rows() {
-    let chosen = |text: &str| {
-        let p = problem(text);
-        choose::gemv_config(GEMV_ASYNC, "gemv_async", &p, &Chip::H200)
-            .map(|c| (c.depth, c.per_sm, c.fill(&p, &Chip::H200)))
-    };
+fn few_weights_take_short_rings() {
     for (text, depth, per_sm) in [
-        ("m=1,n=4096,k=4096", 5, 2),
+        ("m=1,n=4096,k=4096,post=residual", 3, 3),
         ("m=1,n=6144,k=4096,pre=rmsnorm", 3, 3),
         ("m=1,n=28672,k=4096,post=silu_mul", 5, 2),
         ("m=1,n=4096,k=14336", 5, 2),
         ("m=1,n=128256,k=4096", 5, 2),
     ] {
-        let (d, b, fill) = chosen(text).unwrap();
-        assert_eq!((d, b), (depth, per_sm), "{text}");
-        assert!(fill > 0.95 && fill <= 1.0, "{text}: {fill}");
+        let p = problem(text);
+        let c = choose::gemv_config(GEMV_ASYNC, "gemv_async", &p, &Chip::H200).unwrap();
+        assert_eq!((c.depth, c.per_sm), (depth, per_sm), "{text}");
     }
 }
 
