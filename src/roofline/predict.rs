@@ -146,7 +146,7 @@ impl Calibration {
         let floor = ceilings.floor(cost);
         let (fit, factor, deviation) = self.fit_at(op, variant, shape, floor.bound());
         let ns = ((fit.fixed_ns + floor.ns / fit.efficiency) * factor).max(floor.ns);
-        let spread = (DEVIATIONS * deviation).max(CLOSEST).min(0.95);
+        let spread = (DEVIATIONS * deviation).clamp(CLOSEST, 0.95);
         Prediction { floor, ns, low: (ns * (1.0 - spread)).max(floor.ns), high: ns * (1.0 + spread) }
     }
 

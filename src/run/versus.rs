@@ -33,7 +33,7 @@ pub fn contests(ours: &[Recorded], theirs: &[File], op: Option<&str>) -> Result<
     for row in ours.iter().filter(|r| !r.peer && op.is_none_or(|op| r.op == op)) {
         let shape = Shape::parse(&row.shape)?;
         // Recorded twice in other words, it is one contest.
-        if matching(done.iter().map(|c| &c.ours), &row.op, &shape).first().is_some() {
+        if !matching(done.iter().map(|c| &c.ours), &row.op, &shape).is_empty() {
             continue;
         }
         let mine = matching(ours, &row.op, &shape);
@@ -125,12 +125,12 @@ mod tests {
             ],
         );
         let theirs = file("theirs", CARD, &[("matmul", "!cublas", "n=4k,k=4k,m=2,dtype=bf16", 13_500.0)]);
-        let all = contests(&ours.rows, &[theirs.clone()], None).unwrap();
+        let all = contests(&ours.rows, std::slice::from_ref(&theirs), None).unwrap();
         assert_eq!(all.len(), 2, "{all:?}");
         assert_eq!((all[0].best.as_str(), all[0].ours.name.as_str()), ("ours", "gemv"));
         assert_eq!((all[1].best.as_str(), all[1].peers.len()), ("cublas", 1));
         assert!((all[1].ratio.unwrap() - 14.0 / 13.5).abs() < 1e-9);
-        assert!(contests(&ours.rows, &[theirs.clone()], Some("softmax")).unwrap().is_empty());
+        assert!(contests(&ours.rows, std::slice::from_ref(&theirs), Some("softmax")).unwrap().is_empty());
         let mut wrong = theirs;
         wrong.rows[0].wrong = true;
         let all = contests(&ours.rows, &[wrong], None).unwrap();
