@@ -67,7 +67,8 @@ pub fn calibrate(points: &[Point], source: &str) -> Calibration {
     }
     let fits = groups.iter().filter(|(_, g)| g.len() >= FEWEST).map(|((op, variant, _), g)| {
         let (op, variant) = (*op, *variant);
-        let (fixed_ns, efficiency) = line(g);
+        let told = if variant.is_empty() { fewest_rows(g) } else { g.clone() };
+        let (fixed_ns, efficiency) = line(&told);
         let (fixed_ns, efficiency) = ((10.0 * fixed_ns).round() / 10.0, (1e6 * efficiency).round().max(1.0) / 1e6);
         let all = groups.iter().filter(|((o, v, _), _)| (*o, *v) == (op, variant)).flat_map(|(_, g)| g);
         let ratio = |p: &Point| (1e4 * p.ns / (fixed_ns + p.floor_ns / efficiency)).round() / 1e4;
@@ -78,8 +79,8 @@ pub fn calibrate(points: &[Point], source: &str) -> Calibration {
             bound: Some(g[0].bound),
             fixed_ns,
             efficiency,
-            spread: (1e3 * spread(g, fixed_ns, efficiency)).round() / 1e3,
-            n: g.len(),
+            spread: (1e3 * spread(&told, fixed_ns, efficiency)).round() / 1e3,
+            n: told.len(),
             provenance: Provenance::Recorded,
             source: source.into(),
             length: nearby::best_length(op, &neighbours),
@@ -87,6 +88,15 @@ pub fn calibrate(points: &[Point], source: &str) -> Calibration {
         }
     });
     Calibration { fits: fits.collect() }
+}
+
+/// The points with the fewest rows, where there are enough of them: the line of an op's best variants is asked where no shape
+/// is known, of a decode step's products; what more rows cost is the neighbours' to say.
+fn fewest_rows<'a>(points: &[&'a Point]) -> Vec<&'a Point> {
+    let rows = |p: &Point| p.shape.split(',').find_map(|part| part.strip_prefix("m=")?.parse::<u64>().ok());
+    let least = points.iter().filter_map(|p| rows(p)).min();
+    let few: Vec<&Point> = points.iter().copied().filter(|p| p.bound == Bound::Memory && rows(p) == least).collect();
+    if least.is_some() && few.len() > FEWEST { few } else { points.to_vec() }
 }
 
 /// t0 at or above 0 and efficiency at or below 1 with the least sum of ((t0 + f / e) / t − 1)².

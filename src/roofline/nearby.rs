@@ -171,7 +171,7 @@ mod tests {
         let d = |op: &str, a: &str, b: &str| place(op, a).distance(&place(op, b));
         assert_eq!(d("matmul", "m=1,n=4k,k=4k", "m=1,n=4096,k=4096,dtype=bf16,cfg=3"), 0.0);
         assert_eq!(d("matmul", "m=1,n=4k,k=4k", "m=8,n=4k,k=4k"), 3.0);
-        assert_eq!(d("matmul", "m=1,n=4k,k=4k", "m=1,n=4k,k=4k,dtype=f16"), WORD);
+        assert_eq!(d("matmul", "m=1,n=4k,k=4k", "m=1,n=4k,k=4k,post=residual"), WORD);
         assert!(d("softmax", "rows=64,cols=2k", "rows=64,cols=2k,mask=causal") >= WORD);
         assert_eq!(d("paged_attention", "batch=2,ctx=1k", "lens=1000:1048"), 0.0);
         assert!(d("paged_attention", "batch=2,ctx=1k", "lens=24:2024") >= WORD);
