@@ -2,6 +2,8 @@
 //! README states are the recording's.
 
 use std::path::{Path, PathBuf};
+use workbench::explain::occupancy::driver;
+use workbench::explain::sealed::{self, Sealed};
 use workbench::explain::step::account;
 use workbench::profile::native;
 use workbench::run::step::recording::Recording;
@@ -152,4 +154,40 @@ fn shapes_beyond_31_bits_are_right() {
         }
     }
     assert!(right["matmul"] >= 25 && right["paged_attention"] >= 9 && right["softmax"] >= 20, "{right:?}");
+}
+
+/// Committed runs that have a file; a test over none says so.
+fn with(file: &str) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/h200");
+    let mut found: Vec<PathBuf> = std::fs::read_dir(root).unwrap().map(|e| e.unwrap().path().join(file)).collect();
+    found.retain(|path| path.exists());
+    found.sort();
+    if found.is_empty() {
+        eprintln!("SKIPPED: no committed run has a {file}");
+    }
+    found
+}
+
+#[test]
+fn sealed_predictions_hold_against_the_runs_that_followed() {
+    for path in with("sealed.jsonl") {
+        let read = |path: &Path| (path.display().to_string(), std::fs::read_to_string(path).unwrap());
+        let (name, text) = read(&path);
+        let sealed = Sealed::parse(&name, &text).unwrap();
+        let checked = sealed::check(&sealed, &[read(&path.with_file_name("decode.jsonl"))]).unwrap();
+        let score = sealed::score(&checked.outcomes).unwrap();
+        assert!(checked.unmeasured.is_empty(), "{name}: {:?}", checked.unmeasured);
+        assert!(score.n >= 200 && score.median <= 0.10 && score.worst <= 0.30, "{name}: {score:?}");
+    }
+}
+
+#[test]
+fn the_occupancy_arithmetic_is_the_drivers() {
+    for path in with("occupancy.csv") {
+        let name = path.display().to_string();
+        let answers = driver::from_csv(&name, &std::fs::read_to_string(&path).unwrap()).unwrap();
+        let differ = driver::differing(&answers).unwrap();
+        assert!(differ.is_empty(), "{name}: {} of {} differ: {:?}", differ.len(), answers.len(), differ[0]);
+        assert!(answers.len() >= 1000, "{name}: only {} configurations", answers.len());
+    }
 }
