@@ -47,7 +47,7 @@ const MAY_SPILL: &[Spill] = &[
     },
     Spill {
         image: "w4a16/wgmma",
-        kernel: "w4a16_wgmma_*_m64_*",
+        kernel: "w4a16_wgmma_*",
         archs: &["sm_90a"],
         bytes: 40,
         why: "512 threads leave each 128 registers; 64 columns of sums take half of them, twice",

@@ -99,7 +99,7 @@ fn every_cut_of_swap_ab() {
 /// row blocks, with and without a whole one between; clusters whose blocks have uneven parts of k, or none.
 #[test]
 fn every_configuration_of_w4a16_wgmma() {
-    use workbench::kernels::w4a16::launch_wgmma::CONFIGS;
+    use workbench::kernels::w4a16::launch_wgmma::SPLITS;
     use workbench::op::Shape;
     use workbench::run::verify::check;
     let chip = Chip { sms: 3, ..Chip::H200 };
@@ -109,7 +109,7 @@ fn every_configuration_of_w4a16_wgmma() {
     if let Err(e) = executor.can_run("w4a16", variant) {
         return assert!(!required(), "{e}");
     }
-    for cfg in 0..CONFIGS.len() {
+    for cfg in 0..SPLITS.len() {
         for rest in [
             "m=8,n=1270,k=640,post=residual",
             "m=13,n=1100,k=384,pre=rmsnorm",

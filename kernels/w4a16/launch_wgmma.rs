@@ -1,6 +1,6 @@
 //! The launches of `wgmma`: weights as the register operand of Hopper's warpgroup products, up to 64 rows of x at once.
 
-use super::launch::halves_on_tiles;
+use super::launch::{entry, halves_on_tiles};
 use super::layout;
 use super::shape::{Post, Pre, Spec, TILE};
 use crate::op::{Arg, Bindings, Chip, DType, Launch, OpResult};
@@ -11,34 +11,12 @@ const ROWS: u64 = 256;
 const WARPS: u64 = 16;
 /// Columns of x that a block takes.
 const COLUMNS: [u64; 4] = [8, 16, 32, 64];
-/// Blocks of a cluster, each with a part of k.
-const SPLITS: [u64; 6] = [1, 2, 3, 4, 5, 8];
+/// Units in a warp's ring, and chunks in a unit (wgmma.cu: kDepth, kUnit).
+const DEPTH: u64 = 3;
+const UNIT: u64 = 2;
 
-/// A configuration by `cfg`: blocks of a cluster, and the shallow ring or the deep one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    pub split: u64,
-    pub shallow: bool,
-}
-
-const fn config(split: u64, shallow: bool) -> Config {
-    Config { split, shallow }
-}
-
-/// Configurations by `cfg`.
-pub const CONFIGS: &[Config] = &[
-    config(1, false),
-    config(2, false),
-    config(4, false),
-    config(8, false),
-    config(5, false),
-    config(3, false),
-    config(1, true),
-    config(2, true),
-    config(4, true),
-    config(8, true),
-    config(5, true),
-];
+/// Configurations by `cfg`: blocks of a cluster, each with a part of k.
+pub const SPLITS: [u64; 7] = [1, 2, 3, 4, 5, 6, 8];
 
 /// How a shape is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +30,6 @@ pub struct Plan {
     pub split: u64,
     /// Blocks of a slice.
     pub blocks: u64,
-    /// Chunks in a warp's ring.
-    pub depth: u64,
 }
 
 /// Chunks of x in a step (wgmma.cu: Step).
@@ -70,27 +46,29 @@ fn shared(spec: &Spec, p: &Plan) -> u64 {
     let x = 3 * step(p.columns) * p.columns * 256;
     let sums = p.columns * (ROWS + 4) * 4;
     let squares = (4 * step(p.columns) + 1) * p.columns * 4;
-    let slot = 1024 + spec.groups_per_chunk() * 32 + if spec.asym { 32 } else { 0 };
-    x + sums + squares + WARPS * p.depth * slot
+    let groups = UNIT * spec.groups_per_chunk();
+    let unit = UNIT * 1024 + groups * 32 + if spec.asym { (groups * 8).next_multiple_of(16) } else { 0 };
+    x + sums + squares + WARPS * DEPTH * unit
 }
 
-/// Clusters that are resident at once: a cluster's blocks sit on multiprocessors of one neighbourhood, of sixteen at least.
+/// Clusters that are resident at once: a cluster's blocks sit on multiprocessors of one GPC, of 18 on an H200 and fewer in
+/// some. Measured there: 24 clusters of four are, 24 of five, 32 of four and 16 of eight are not.
 fn resident(chip: &Chip, split: u64) -> u64 {
     let sms = u64::from(chip.sms);
-    if split == 1 || sms < 16 { (sms / split).max(1) } else { sms / 16 * (16 / split) }
+    if split == 1 || sms < 18 { (sms / split).max(1) } else { sms / 18 * (18 / split) }
 }
 
-/// Blocks of a cluster for `items` blocks of rows. Counted in chunks of 256 rows, which take half a microsecond: what the
-/// busiest block streams, and one more for adding up through distributed shared memory.
-fn choose_split(chip: &Chip, items: u64, chunks: u64) -> u64 {
+/// Blocks of a cluster for `items` blocks of rows. Counted in units of 256 rows, which take about a microsecond: those of the
+/// busiest block, and one more for adding up through distributed shared memory.
+fn choose_split(chip: &Chip, items: u64, units: u64) -> u64 {
     let cost = |split: u64| {
         if split == 1 {
-            (items * chunks).div_ceil(items.min(u64::from(chip.sms)))
+            (items * units).div_ceil(items.clamp(1, u64::from(chip.sms)))
         } else {
-            items.div_ceil(resident(chip, split)) * chunks.div_ceil(split) + 1
+            items.div_ceil(resident(chip, split)) * units.div_ceil(split) + 1
         }
     };
-    SPLITS.into_iter().filter(|s| *s <= chunks).min_by_key(|s| (cost(*s), *s)).unwrap_or(1)
+    SPLITS.into_iter().filter(|s| *s <= units).min_by_key(|s| (cost(*s), *s)).unwrap_or(1)
 }
 
 /// Cuts a shape for a chip.
@@ -110,19 +88,15 @@ pub fn plan(spec: &Spec, chip: &Chip) -> OpResult<Plan> {
     if most > u64::from(u32::MAX) || slices > 65_535 {
         return Err(op_error!("w4a16/wgmma: m={}, n={}, k={} is too much work for one launch", spec.m, spec.n, spec.k));
     }
-    let named = match spec.cfg {
-        None => config(choose_split(chip, items, spec.chunks()), false),
-        Some(i) => CONFIGS
+    let split = match spec.cfg {
+        None => choose_split(chip, items, spec.chunks().div_ceil(UNIT)),
+        Some(i) => SPLITS
             .get(i as usize)
             .copied()
-            .ok_or_else(|| op_error!("w4a16: cfg={i} is not below {}, the configurations of wgmma", CONFIGS.len()))?,
+            .ok_or_else(|| op_error!("w4a16: cfg={i} is not below {}, the configurations of wgmma", SPLITS.len()))?,
     };
-    let deep = if columns == 64 { 6 } else { 8 };
-    // Only symmetric or not, whole chunks: others have the shallow ring alone, f16 the deep one.
-    let shallow = spec.groups_per_chunk() > 1 || named.shallow && spec.dtype == DType::Bf16;
-    let depth = if shallow { 4 } else { deep };
-    let blocks = if named.split > 1 { items * named.split } else { items.min(u64::from(chip.sms)) };
-    Ok(Plan { columns, slices, items, split: named.split, blocks, depth })
+    let blocks = if split > 1 { items * split } else { items.min(u64::from(chip.sms)) };
+    Ok(Plan { columns, slices, items, split, blocks })
 }
 
 /// Whether x must be copied first: its rows are no multiples of 16 bytes, or are normalised in f16, whose range x · gain
@@ -177,8 +151,7 @@ pub fn launches(spec: &Spec, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>
             return Err(op_error!("w4a16/wgmma reads {name} by 16 bytes; it begins at {address:#x}"));
         }
     }
-    let group = 128 / spec.groups_per_chunk();
-    let entry = format!("w4a16_wgmma_{}_g{group}_m{}_d{}", spec.dtype.name(), p.columns, p.depth);
+    let entry = format!("{}_m{}", entry("wgmma", spec), p.columns);
     all.push(
         Launch::new("w4a16/wgmma", entry, [p.blocks as u32, p.slices as u32, 1], [32 * WARPS as u32, 1, 1])
             .cluster([p.split as u32, 1, 1])
@@ -200,7 +173,6 @@ pub fn launches(spec: &Spec, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>
             .arg(u32_arg(spec.chunks()))
             .arg(u32_arg(spec.packed_groups()))
             .arg(u32_arg(spec.zero_groups()))
-            .arg(Arg::I32(i32::from(spec.asym)))
             .arg(Arg::I32(i32::from(fused)))
             .arg(Arg::I32(match spec.post {
                 Post::None => 0,
@@ -226,7 +198,7 @@ mod tests {
     fn every_configuration_fits() {
         for m in [1, 8, 9, 16, 17, 32, 33, 64, 65, 300] {
             for group in [128, 64, 32, 0] {
-                for cfg in 0..CONFIGS.len() {
+                for cfg in 0..SPLITS.len() {
                     let spec = format!("m={m},n=4096,k=4096,group={group},zeros=asym,cfg={cfg}");
                     let spec = Spec::read(&Shape::parse(&spec).unwrap()).unwrap();
                     let p = plan(&spec, &Chip::H200).unwrap();
@@ -243,10 +215,10 @@ mod tests {
         for (text, split, blocks) in [
             ("m=8,n=28672,k=4096", 1, 112),
             ("m=8,n=57344,k=8192", 1, 132),
-            ("m=8,n=8192,k=8192", 4, 128),
-            ("m=8,n=4096,k=14336", 8, 128),
-            ("m=8,n=4096,k=4096", 8, 128),
-            ("m=8,n=6144,k=4096", 5, 120),
+            ("m=8,n=8192,k=8192", 3, 96),
+            ("m=8,n=4096,k=14336", 6, 96),
+            ("m=8,n=4096,k=4096", 6, 96),
+            ("m=8,n=6144,k=4096", 4, 96),
         ] {
             let p = plan_of(text);
             assert_eq!((p.split, p.blocks), (split, blocks), "{text}");

@@ -16,6 +16,7 @@
 #include "convert.cuh"
 
 constexpr u32 kTile = 16, kChunk = 128, kChunkBytes = 1024;
+constexpr u32 kUnit = 2;  // chunks that are fetched together
 constexpr u32 kWarps = 16, kThreads = 512, kRows = 256, kSlots = 3;
 constexpr u32 kPitch = kRows + 4;  // floats between columns of sums: four columns of eight rows touch every bank once
 enum { POST_NONE = 0, POST_RESIDUAL = 1, POST_SILU_MUL = 2 };
@@ -36,7 +37,7 @@ template <class T> struct Args {
     float* partial;  // [gridDim.y][gridDim.x]: what a block leaves of its head and its tail, and its sums of squares
     u32* flags;      // [gridDim.y][row blocks], zero before and after
     u32 m, n, k, x_stride, chunks, groups, zero_groups;
-    i32 asym, pre, post, out_f32;
+    i32 pre, post, out_f32;
     float eps;
 };
 
@@ -45,8 +46,15 @@ struct alignas(16) Float4 {
     float v[4];
 };
 
-// N columns (rows of x), GPC groups a chunk, DEPTH chunks in a warp's ring.
-template <class T, int N, int GPC, int DEPTH> WB_DEVICE void product(const Args<T>& a) {
+// Bytes of a fetched unit of two chunks: weights, scales, zero points (padded by the layout to 16 bytes).
+template <int GPC, bool ASYM> struct Unit {
+    static constexpr u32 scales = kUnit * kChunkBytes, zeros = scales + kUnit * GPC * 32;
+    static constexpr u32 bytes = zeros + (ASYM ? (kUnit * GPC * 8 + 15) / 16 * 16 : 0);
+};
+
+// N columns (rows of x), GPC groups a chunk, DEPTH units in a warp's ring.
+template <class T, int N, int GPC, bool ASYM, int DEPTH> WB_DEVICE void product(const Args<T>& a) {
+    using Layout = Unit<GPC, ASYM>;
     constexpr u32 STEP = Step<N>::chunks, ROW_GROUPS = N / 8;
     constexpr u32 COMBOS = 4 * STEP, APART = kWarps / COMBOS, PIECES = (ROW_GROUPS + APART - 1) / APART;
     constexpr u32 X_HALF = N * 128, X_CHUNK = 2 * X_HALF, X_SLOT = STEP * X_CHUNK;
@@ -56,9 +64,9 @@ template <class T, int N, int GPC, int DEPTH> WB_DEVICE void product(const Args<
     float* sums = reinterpret_cast<float*>(shared + kSlots * X_SLOT);  // [N][kPitch]
     float* squares = sums + N * kPitch;                                // [COMBOS][N], and then [N] sums of them
     float* square_sums = squares + COMBOS * N;
-    const u32 slot_bytes = kChunkBytes + GPC * 32 + (a.asym ? 32 : 0);
     const u32 warp = __shfl_sync(WB_FULL_MASK, threadIdx.x / 32, 0), lane = lane_id(), g = lane >> 2, c = lane & 3;
-    u8* ring = reinterpret_cast<u8*>(square_sums + N) + warp * DEPTH * slot_bytes;
+    u8* const ring = reinterpret_cast<u8*>(square_sums + N) + warp * DEPTH * Layout::bytes;
+    const u32 units = (a.chunks + kUnit - 1) / kUnit;
 
     const u32 split = cluster_size(), rank = cluster_rank();
     const u32 tiles = (a.n + kTile - 1) / kTile;
@@ -71,54 +79,67 @@ template <class T, int N, int GPC, int DEPTH> WB_DEVICE void product(const Args<
     const bool up = silu && warp / 2 % 2 == 1;
     const u32 local_row = (up ? kRows / 2 : 0) + tile_in_item * kTile + g;
 
-    // This block's run of chunks: `head` of them begin a row block that the next block ends, `tail` end one that the block
+    // This block's run of units: `head` of them begin a row block that the next block ends, `tail` end one that the block
     // before began. They are done in the order head, whole row blocks, tail.
     u32 first, last;
     if (split > 1) {
-        const u32 item = blockIdx.x / split * a.chunks;
-        first = item + a.chunks * rank / split;
-        last = item + a.chunks * (rank + 1) / split;
+        const u32 item = blockIdx.x / split * units;
+        first = item + units * rank / split;
+        last = item + units * (rank + 1) / split;
     } else {
-        const u64 total = static_cast<u64>(items) * a.chunks;
+        const u64 total = static_cast<u64>(items) * units;
         first = static_cast<u32>(total * blockIdx.x / gridDim.x);
         last = static_cast<u32>(total * (blockIdx.x + 1) / gridDim.x);
     }
     const u32 count = last - first;
-    const u32 head = split > 1 ? 0 : last % a.chunks, tail = split > 1 ? 0 : (a.chunks - first % a.chunks) % a.chunks;
+    const u32 head = split > 1 ? 0 : last % units, tail = split > 1 ? 0 : (units - first % units) % units;
     const u32 before_tail = count - tail;
     auto unit_of = [&](u32 i) { return i < head ? last - head + i : i < before_tail ? first + tail + i - head : first + i - before_tail; };
+    // Units from i to the end of its row block, or of this block's part of it.
+    auto left_of = [&](u32 i, u32 unit) {
+        const u32 rest = i < head ? head - i : units - unit % units;
+        return rest < count - i ? rest : count - i;
+    };
 
-    // Where this warp's next chunk lies.
-    u32 left = 0, fetch_chunk = 0, zeros_of = 0;
-    bool there = false;
-    const u8 *w_at = a.qweight, *scale_at = a.scales;
-    const u32 chunk_groups = a.groups == 1 ? 0 : GPC;
+    // Where this warp's next unit lies.
+    u32 left = 0;
+    bool there = false, pairs = false;
+    const u8 *w_at = a.qweight, *scale_at = a.scales, *zero_at = a.zeros;
+    const u32 unit_groups = a.groups == 1 ? 0 : kUnit * GPC;
+    const bool scale_lane = lane < (a.groups == 1 ? 2 : 2 * kUnit * GPC);
+    const bool zero_lane = ASYM && lane < (a.groups == 1 ? 1 : GPC);
     auto seek = [&](u32 i) {
-        const u32 unit = unit_of(i), item = unit / a.chunks, in_rows = item * item_tiles + tile_in_item;
-        fetch_chunk = unit % a.chunks;
-        left = i < head ? head - i : a.chunks - fetch_chunk;
+        const u32 unit = unit_of(i), in_rows = unit / units * item_tiles + tile_in_item, in_row = unit % units;
+        left = left_of(i, unit);
+        // The last unit of a row may have one chunk: zeros stand for the other.
+        pairs = in_row + left < units || a.chunks % kUnit == 0;
         there = in_rows < row_tiles;
         const u64 tile = there ? in_rows + (up ? row_tiles : 0) : 0;
-        w_at = a.qweight + (tile * a.chunks + fetch_chunk) * kChunkBytes + lane * 16;
-        scale_at = a.scales + (tile * a.groups + fetch_chunk * chunk_groups) * 32 + lane * 16;
-        zeros_of = static_cast<u32>(tile) * a.zero_groups * 8;
+        w_at = a.qweight + (tile * a.chunks + in_row * kUnit) * kChunkBytes + lane * 16;
+        scale_at = a.scales + (tile * a.groups + in_row * unit_groups) * 32 + lane * 16;
+        if (ASYM) zero_at = a.zeros + (tile * a.zero_groups + in_row * unit_groups) * 8 + lane * 16;
     };
     auto fetch = [&](u32 i, u8* slot) {
         if (left == 0) seek(i);
+        const bool both = there && (pairs || left > 1), scale_there = there && (both || lane < 2 * GPC);
         slot += lane * 16;
         cp_async16(slot, w_at, there);
         cp_async16(slot + 512, w_at + 512, there);
-        if (lane < 2 * GPC) cp_async16(slot + kChunkBytes, scale_at, there);
-        // Pairs of groups: the layout pads zero points to 16 bytes.
-        if (a.asym && lane < (GPC + 1) / 2)
-            cp_async16(slot + kChunkBytes + GPC * 32, a.zeros + zeros_of + (fetch_chunk * chunk_groups & ~1u) * 8 + lane * 16, there);
-        w_at += kChunkBytes;
-        scale_at += chunk_groups * 32;
-        fetch_chunk++, left--;
+        cp_async16(slot + 1024, both ? w_at + 1024 : w_at, both);
+        cp_async16(slot + 1536, both ? w_at + 1536 : w_at, both);
+        if (scale_lane) cp_async16(slot + Layout::scales, scale_there ? scale_at : a.scales, scale_there);
+        if (ASYM && zero_lane) {
+            const bool zero_there = there && (both || lane < (GPC + 1) / 2);
+            cp_async16(slot + Layout::zeros, zero_there ? zero_at : a.zeros, zero_there);
+        }
+        w_at += kUnit * kChunkBytes;
+        scale_at += unit_groups * 32;
+        if (ASYM) zero_at += unit_groups * 8;
+        left--;
     };
     // Weights do not depend on the kernel before: ask for them first.
     for (u32 d = 0; d < DEPTH; d++) {
-        if (d < count) fetch(d, ring + d * slot_bytes);
+        if (d < count) fetch(d, ring + d * Layout::bytes);
         cp_async_commit();
     }
 
@@ -129,24 +150,36 @@ template <class T, int N, int GPC, int DEPTH> WB_DEVICE void product(const Args<
     float squared[PIECES];
     u32 col = 0;
     bool counts = false;
-    auto load_x = [&](u32 step) {
-        if (!stager || step + q >= count) return;
-        const u32 i = step + q, chunk = unit_of(i) % a.chunks;
-        col = chunk * kChunk + j * 32 + c * 8;
+    // Its next piece: chunk of x, and how many more positions follow it in k.
+    u32 x_position = q, x_chunk = 0, x_left = 0;
+    const T* const x_rows = a.x + static_cast<u64>(m0 + group0 * 8 + g) * a.x_stride + j * 32 + c * 8;
+    auto load_x = [&]() {
+        if (!stager || x_position >= count * kUnit) return;
+        if (x_left == 0) {
+            const u32 i = x_position / kUnit, unit = unit_of(i);
+            x_chunk = unit % units * kUnit + x_position % kUnit;
+            x_left = left_of(i, unit) * kUnit - x_position % kUnit;
+        }
+        col = x_chunk * kChunk + j * 32 + c * 8;
         if (norm) {
             // Each chunk's squares are added once: those of the first whole row block, or of head and tail together.
+            const u32 i = x_position / kUnit;
             const bool whole = before_tail > head;
-            counts = split > 1 || (whole ? i >= head && i < head + a.chunks : i < head || chunk >= head);
+            counts = split > 1 || (whole ? i >= head && i < head + units : i < head || x_chunk / kUnit >= head);
         }
+        const T* at = x_rows + x_chunk * kChunk;
 #pragma unroll
         for (u32 v = 0; v < PIECES; v++) {
             const u32 row = (group0 + v * APART) * 8 + g;
-            pieces[v] = row < columns && col < a.k ? ld16(a.x + static_cast<u64>(m0 + row) * a.x_stride + col) : Vec16{};
+            pieces[v] = row < columns && col < a.k ? ld16(at + static_cast<u64>(v * APART * 8) * a.x_stride) : Vec16{};
         }
+        // What is left may be another row block's: then the next call looks it up.
+        x_left = x_left > STEP ? x_left - STEP : 0;
+        x_chunk += STEP;
     };
     // The tensor core takes its two columns of eight k from 16 bytes each: a lane's pairs are dealt to four such pieces.
-    auto store_x = [&](u32 step, u32 slot) {
-        if (stager && step + q < count) {
+    auto store_x = [&](u32 slot) {
+        if (stager && x_position < count * kUnit) {
             const Vec16 gains = norm && col < a.k ? ld16(a.norm + col) : Vec16{};
 #pragma unroll
             for (u32 v = 0; v < PIECES; v++) {
@@ -169,6 +202,7 @@ template <class T, int N, int GPC, int DEPTH> WB_DEVICE void product(const Args<
                     *reinterpret_cast<u32*>(row + ((j % 2 * 4 + p) ^ g) * 16) = pieces[v].w[p];
             }
         }
+        x_position += STEP;
         fence_proxy_async();
         __syncwarp();
         if (lane == 0) mbar_arrive(&staged);
@@ -184,9 +218,9 @@ template <class T, int N, int GPC, int DEPTH> WB_DEVICE void product(const Args<
     }
     __syncthreads();
     pdl_wait();
-    load_x(0);
-    store_x(0, 0);
-    load_x(STEP);
+    load_x();
+    store_x(0);
+    load_x();
 
     float acc[N / 2], d[N / 2];
 #pragma unroll
@@ -305,45 +339,50 @@ template <class T, int N, int GPC, int DEPTH> WB_DEVICE void product(const Args<
     };
 
     const u64 x_base = wgmma_desc_128b(shared);
-    const u32 odd_mask = a.asym && GPC == 1 && a.groups != 1 ? 1 : 0;
-    u32 ring_slot = 0, x_slot = 0, parity = 0;
-    u32 now_left = 0, now_chunk = 0;
-    for (u32 step = 0; step < count; step += STEP) {
+    u64 x_slot = x_base;
+    u32 parity = 0, next_slot = 1, in_step = 0, now_left = 0;
+    u8* at = ring;
+    u8* const ring_end = ring + DEPTH * Layout::bytes;
+    // The next step's x becomes this step's.
+    auto turn_x = [&](u32 position) {
         mbar_wait(&staged, parity);
         parity ^= 1;
-        const u32 next_slot = x_slot + 1 == kSlots ? 0 : x_slot + 1;
-        if (step + STEP < count) {
+        x_slot = x_base + (next_slot == 0 ? kSlots - 1 : next_slot - 1) * (X_SLOT / 16);
+        if (position + STEP < count * kUnit) {
             // Everybody has said that the slot's last use is over: who fills this step's x has done the step before it.
-            store_x(step + STEP, next_slot);
-            load_x(step + 2 * STEP);
+            store_x(next_slot);
+            load_x();
         }
-#pragma unroll 1
-        for (u32 in_step = 0; in_step < STEP && step + in_step < count; in_step++) {
-            const u32 now = step + in_step;
-            if (now_left == 0) {
-                now_chunk = unit_of(now) % a.chunks;
-                now_left = now < head ? head - now : a.chunks - now_chunk;
-                if (split > 1) now_left = count;
-            }
-            cp_async_wait<DEPTH - 1>();
-            __syncwarp();
-            u8* at = ring + ring_slot * slot_bytes;
-            if (++ring_slot == DEPTH) ring_slot = 0;
-            u32 scales[GPC], zeros[GPC];
+        next_slot = next_slot == kSlots - 1 ? 0 : next_slot + 1;
+        in_step = 0;
+    };
+    for (u32 now = 0; now < count; now++) {
+        if (now_left == 0) now_left = left_of(now, unit_of(now));
+        if (STEP > 1 && in_step == 0) turn_x(now * kUnit);
+        cp_async_wait<DEPTH - 1>();
+        __syncwarp();
+        constexpr u32 BATCH = GPC == 4 ? 2 : 4;  // words whose products are queued together
+        // Fragments stay until their products are done: 64 columns leave registers for half of a chunk's.
+        constexpr u32 KEPT = N == 64 ? BATCH : 8;
+        u32 scales[kUnit][GPC], zeros[kUnit][GPC];
+#pragma unroll
+        for (u32 h = 0; h < kUnit; h++) {
 #pragma unroll
             for (u32 i = 0; i < GPC; i++) {
-                scales[i] = *reinterpret_cast<const u32*>(at + kChunkBytes + i * 32 + g * 4);
-                zeros[i] = a.asym ? at[kChunkBytes + GPC * 32 + (i + (now_chunk & odd_mask)) * 8 + g] : 0x88u;
+                const u32 group = i + (a.groups == 1 ? 0 : h * GPC);
+                scales[h][i] = *reinterpret_cast<const u32*>(at + Layout::scales + group * 32 + g * 4);
+                zeros[h][i] = ASYM ? at[Layout::zeros + group * 8 + g] : 0x88u;
             }
-            const u64 x = x_base + (x_slot * X_SLOT + in_step * X_CHUNK) / 16;
-            constexpr u32 BATCH = GPC == 4 ? 2 : 4;  // words whose products are queued together
-            // Fragments stay until their products are done: 64 columns leave registers for half of a chunk's.
-            constexpr u32 KEPT = N == 64 ? BATCH : 8;
+        }
+#pragma unroll
+        for (u32 h = 0; h < kUnit; h++) {
+            if (STEP == 1) turn_x(now * kUnit + h);
+            const u64 x = x_slot + (STEP == 1 ? 0 : (in_step + h) * (X_CHUNK / 16));
             u32 f[KEPT][4];
-            Vec16 w = ld16(at + lane * 16);
+            Vec16 w = ld16(at + h * kChunkBytes + lane * 16);
 #pragma unroll
             for (u32 i = 0; i < GPC; i++) {
-                const u32 top = zero_of<T>(zeros[i] & 15u), bottom = zero_of<T>(zeros[i] >> 4);
+                const u32 top = zero_of<T>(zeros[h][i] & 15u), bottom = zero_of<T>(zeros[h][i] >> 4);
 #pragma unroll
                 for (u32 t = i * 8 / GPC; t < (i + 1) * 8 / GPC; t += BATCH) {
 #pragma unroll
@@ -354,61 +393,66 @@ template <class T, int N, int GPC, int DEPTH> WB_DEVICE void product(const Args<
                         WgmmaRs<T, N>::run(d, f[b % KEPT], x + b / 4 * (X_HALF / 16) + b % 4 * 2, b % (8 / GPC) != 0);
                     wgmma_commit();
                     if (t + BATCH == 4) {
-                        w = ld16(at + 512 + lane * 16);
-                        // All lanes have read the slot before it is asked for again.
-                        __syncwarp();
-                        if (now + DEPTH < count) fetch(now + DEPTH, at);
-                        else pdl_launch();
-                        cp_async_commit();
+                        w = ld16(at + h * kChunkBytes + 512 + lane * 16);
+                        if (h + 1 == kUnit) {
+                            // All lanes have read the slot before it is asked for again.
+                            __syncwarp();
+                            if (now + DEPTH < count) fetch(now + DEPTH, at);
+                            else pdl_launch();
+                            cp_async_commit();
+                        }
                     }
                     if (KEPT < 8) wgmma_wait<0>();
                 }
                 if (KEPT == 8) wgmma_wait<0>();
                 wgmma_pin(d);
-                const Pair s = unpack2<T>(scales[i]);
+                const Pair s = unpack2<T>(scales[h][i]);
 #pragma unroll
                 for (int v = 0; v < N / 2; v++) acc[v] = fmaf(v % 4 < 2 ? s.lo : s.hi, d[v], acc[v]);
             }
-            now_chunk++;
-            if (--now_left == 0 && split == 1) {
-                finish(unit_of(now) / a.chunks, now + 1 == head, now + 1 == count && tail != 0);
-#pragma unroll
-                for (int v = 0; v < N / 2; v++) acc[v] = 0.0f;
-            }
         }
-        x_slot = next_slot;
+        if (STEP > 1) {
+            in_step += kUnit;
+            if (in_step == STEP) in_step = 0;
+        }
+        at += Layout::bytes;
+        if (at == ring_end) at = ring;
+        if (--now_left == 0 && split == 1) {
+            finish(unit_of(now) / units, now + 1 == head, now + 1 == count && tail != 0);
+#pragma unroll
+            for (int v = 0; v < N / 2; v++) acc[v] = 0.0f;
+        }
     }
     if (split > 1) finish(blockIdx.x / split, false, false);
     cp_async_wait<0>();
 }
 
-// The ring: eight chunks of a warp are 132 KB on their way on a multiprocessor; four where shared memory has no more room.
-#define ENTRY(NAME, T, N, GPC, DEPTH)                                                                                  \
+// Three units of a warp are 101 KB on their way on a multiprocessor.
+constexpr int kDepth = 3;
+
+#define ENTRY(NAME, T, N, GPC, ASYM)                                                                                   \
     WB_KERNEL void __launch_bounds__(kThreads, 1)                                                                      \
         NAME(const u8* qweight, const u8* scales, const u8* zeros, const T* x, const T* norm, const T* residual,       \
              void* out, float* partial, u32* flags, u32 m, u32 n, u32 k, u32 x_stride, u32 chunks, u32 groups,         \
-             u32 zero_groups, i32 asym, i32 pre, i32 post, i32 out_f32, float eps) {                                   \
-        product<T, N, GPC, DEPTH>(Args<T>{qweight, scales, zeros, x, norm, residual, out, partial, flags, m, n, k,     \
-                                          x_stride, chunks, groups, zero_groups, asym, pre, post, out_f32, eps});      \
+             u32 zero_groups, i32 pre, i32 post, i32 out_f32, float eps) {                                             \
+        product<T, N, GPC, ASYM, kDepth>(Args<T>{qweight, scales, zeros, x, norm, residual, out, partial, flags, m, n, \
+                                                 k, x_stride, chunks, groups, zero_groups, pre, post, out_f32, eps});  \
     }                                                                                                                  \
     WB_ENTRY(NAME)
-#define ENTRIES(T, GROUP, GPC, DEPTH)                                                      \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_m8_d##DEPTH, T, 8, GPC, DEPTH)                      \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_m16_d##DEPTH, T, 16, GPC, DEPTH)                    \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_m32_d##DEPTH, T, 32, GPC, DEPTH)
-ENTRIES(bf16, 128, 1, 8)
-ENTRIES(bf16, 128, 1, 4)
-ENTRY(w4a16_wgmma_bf16_g128_m64_d6, bf16, 64, 1, 6)
-ENTRY(w4a16_wgmma_bf16_g128_m64_d4, bf16, 64, 1, 4)
-#ifndef WB_ONE
-ENTRIES(f16, 128, 1, 8)
-ENTRY(w4a16_wgmma_f16_g128_m64_d6, f16, 64, 1, 6)
-ENTRIES(bf16, 64, 2, 4)
-ENTRY(w4a16_wgmma_bf16_g64_m64_d4, bf16, 64, 2, 4)
-ENTRIES(f16, 64, 2, 4)
-ENTRY(w4a16_wgmma_f16_g64_m64_d4, f16, 64, 2, 4)
-ENTRIES(bf16, 32, 4, 4)
-ENTRY(w4a16_wgmma_bf16_g32_m64_d4, bf16, 64, 4, 4)
-ENTRIES(f16, 32, 4, 4)
-ENTRY(w4a16_wgmma_f16_g32_m64_d4, f16, 64, 4, 4)
+#define WIDTHS(T, GROUP, GPC, ZEROS, ASYM)                                     \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m8, T, 8, GPC, ASYM)          \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m16, T, 16, GPC, ASYM)        \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m32, T, 32, GPC, ASYM)        \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m64, T, 64, GPC, ASYM)
+#ifdef WB_ONE
+WIDTHS(bf16, 128, 1, sym, false)
+#else
+#define ENTRIES(GROUP, GPC)                    \
+    WIDTHS(bf16, GROUP, GPC, sym, false)       \
+    WIDTHS(bf16, GROUP, GPC, asym, true)       \
+    WIDTHS(f16, GROUP, GPC, sym, false)        \
+    WIDTHS(f16, GROUP, GPC, asym, true)
+ENTRIES(128, 1)
+ENTRIES(64, 2)
+ENTRIES(32, 4)
 #endif
