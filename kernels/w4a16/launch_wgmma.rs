@@ -15,8 +15,9 @@ const COLUMNS: [u64; 4] = [8, 16, 32, 64];
 const DEPTH: u64 = 3;
 const UNIT: u64 = 2;
 
-/// Configurations by `cfg`: blocks of a cluster, each with a part of k.
-pub const SPLITS: [u64; 7] = [1, 2, 3, 4, 5, 6, 8];
+/// Configurations by `cfg`: blocks of a cluster, each with a part of k; from [`WARPS_FROM`] on with products of single warps.
+pub const SPLITS: [u64; 14] = [1, 2, 3, 4, 5, 6, 8, 1, 2, 3, 4, 5, 6, 8];
+const WARPS_FROM: u64 = 7;
 
 /// How a shape is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Plan {
     pub split: u64,
     /// Blocks of a slice.
     pub blocks: u64,
+    /// Products of single warps in place of warpgroups.
+    pub warps: bool,
 }
 
 /// Chunks of x in a step (wgmma.cu: Step).
@@ -43,7 +46,7 @@ fn step(columns: u64) -> u64 {
 
 /// Dynamic shared memory of a block, bytes: x, sums, squares, rings.
 fn shared(spec: &Spec, p: &Plan) -> u64 {
-    let x = 3 * step(p.columns) * p.columns * 256;
+    let x = 3 * step(p.columns) * p.columns * if p.warps { 320 } else { 256 };
     let sums = p.columns * (ROWS + 4) * 4;
     let squares = (4 * step(p.columns) + 1) * p.columns * 4;
     let groups = UNIT * spec.groups_per_chunk();
@@ -68,7 +71,7 @@ fn choose_split(chip: &Chip, items: u64, units: u64) -> u64 {
             items.div_ceil(resident(chip, split)) * units.div_ceil(split) + 1
         }
     };
-    SPLITS.into_iter().filter(|s| *s <= units).min_by_key(|s| (cost(*s), *s)).unwrap_or(1)
+    SPLITS[..WARPS_FROM as usize].iter().copied().filter(|s| *s <= units).min_by_key(|s| (cost(*s), *s)).unwrap_or(1)
 }
 
 /// Cuts a shape for a chip.
@@ -96,7 +99,12 @@ pub fn plan(spec: &Spec, chip: &Chip) -> OpResult<Plan> {
             .ok_or_else(|| op_error!("w4a16: cfg={i} is not below {}, the configurations of wgmma", SPLITS.len()))?,
     };
     let blocks = if split > 1 { items * split } else { items.min(u64::from(chip.sms)) };
-    Ok(Plan { columns, slices, items, split, blocks })
+    let warps = spec.cfg.is_some_and(|c| c >= WARPS_FROM)
+        && columns < 64
+        && spec.groups_per_chunk() == 1
+        && !spec.asym
+        && spec.dtype == DType::Bf16;
+    Ok(Plan { columns, slices, items, split, blocks, warps })
 }
 
 /// Whether x must be copied first: its rows are no multiples of 16 bytes, or are normalised in f16, whose range x · gain
@@ -151,7 +159,7 @@ pub fn launches(spec: &Spec, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>
             return Err(op_error!("w4a16/wgmma reads {name} by 16 bytes; it begins at {address:#x}"));
         }
     }
-    let entry = format!("{}_m{}", entry("wgmma", spec), p.columns);
+    let entry = format!("{}_m{}{}", entry("wgmma", spec), p.columns, if p.warps { "w" } else { "" });
     all.push(
         Launch::new("w4a16/wgmma", entry, [p.blocks as u32, p.slices as u32, 1], [32 * WARPS as u32, 1, 1])
             .cluster([p.split as u32, 1, 1])

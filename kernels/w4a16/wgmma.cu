@@ -52,12 +52,14 @@ template <int GPC, bool ASYM> struct Unit {
     static constexpr u32 bytes = zeros + (ASYM ? (kUnit * GPC * 8 + 15) / 16 * 16 : 0);
 };
 
-// N columns (rows of x), GPC groups a chunk, DEPTH units in a warp's ring.
-template <class T, int N, int GPC, bool ASYM, int DEPTH> WB_DEVICE void product(const Args<T>& a) {
+// N columns (rows of x), GPC groups a chunk, DEPTH units in a warp's ring. WG: products of warpgroups, or of single warps.
+template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void product(const Args<T>& a) {
     using Layout = Unit<GPC, ASYM>;
     constexpr u32 STEP = Step<N>::chunks, ROW_GROUPS = N / 8;
     constexpr u32 COMBOS = 4 * STEP, APART = kWarps / COMBOS, PIECES = (ROW_GROUPS + APART - 1) / APART;
-    constexpr u32 X_HALF = N * 128, X_CHUNK = 2 * X_HALF, X_SLOT = STEP * X_CHUNK;
+    // A chunk of x: two swizzled tiles of 64 columns, or rows 64 bytes (mod 128) apart, so that loads of two rows by four
+    // lanes each touch every bank once.
+    constexpr u32 X_HALF = N * 128, X_ROW = kChunk * 2 + 64, X_CHUNK = WG ? 2 * X_HALF : N * X_ROW, X_SLOT = STEP * X_CHUNK;
     WB_DYN_SHARED(u8, shared);
     __shared__ u64 staged;
     __shared__ u32 second;
@@ -196,14 +198,19 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH> WB_DEVICE void product(
                     }
                     pieces[v] = pack16<T>(e);
                 }
-                u8* row = shared + slot * X_SLOT + q * X_CHUNK + j / 2 * X_HALF + (group * 8 + g) * 128 + c * 4;
+                u8* to = shared + slot * X_SLOT + q * X_CHUNK;
+                if (WG) {
+                    to += j / 2 * X_HALF + (group * 8 + g) * 128 + c * 4;
 #pragma unroll
-                for (u32 p = 0; p < 4; p++)
-                    *reinterpret_cast<u32*>(row + ((j % 2 * 4 + p) ^ g) * 16) = pieces[v].w[p];
+                    for (u32 p = 0; p < 4; p++)
+                        *reinterpret_cast<u32*>(to + ((j % 2 * 4 + p) ^ g) * 16) = pieces[v].w[p];
+                } else {
+                    st16(to + (group * 8 + g) * X_ROW + j * 64 + c * 16, pieces[v]);
+                }
             }
         }
         x_position += STEP;
-        fence_proxy_async();
+        if (WG) fence_proxy_async();
         __syncwarp();
         if (lane == 0) mbar_arrive(&staged);
     };
@@ -339,15 +346,14 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH> WB_DEVICE void product(
     };
 
     const u64 x_base = wgmma_desc_128b(shared);
-    u64 x_slot = x_base;
-    u32 parity = 0, next_slot = 1, in_step = 0, now_left = 0;
+    u32 x_slot = 0, parity = 0, next_slot = 1, in_step = 0, now_left = 0;
     u8* at = ring;
     u8* const ring_end = ring + DEPTH * Layout::bytes;
     // The next step's x becomes this step's.
     auto turn_x = [&](u32 position) {
         mbar_wait(&staged, parity);
         parity ^= 1;
-        x_slot = x_base + (next_slot == 0 ? kSlots - 1 : next_slot - 1) * (X_SLOT / 16);
+        x_slot = (next_slot == 0 ? kSlots - 1 : next_slot - 1) * X_SLOT;
         if (position + STEP < count * kUnit) {
             // Everybody has said that the slot's last use is over: who fills this step's x has done the step before it.
             store_x(next_slot);
@@ -377,7 +383,48 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH> WB_DEVICE void product(
 #pragma unroll
         for (u32 h = 0; h < kUnit; h++) {
             if (STEP == 1) turn_x(now * kUnit + h);
-            const u64 x = x_slot + (STEP == 1 ? 0 : (in_step + h) * (X_CHUNK / 16));
+            const u32 x_at = x_slot + (STEP == 1 ? 0 : (in_step + h) * X_CHUNK);
+            // All lanes have read the slot before it is asked for again.
+            auto refill = [&]() {
+                __syncwarp();
+                if (now + DEPTH < count) fetch(now + DEPTH, at);
+                else pdl_launch();
+                cp_async_commit();
+            };
+            if constexpr (!WG) {
+                constexpr u32 CHAINS = N == 8 ? 2 : 1;  // a chain of eight products is longer than what else there is to do
+                const Vec16 w[2] = {ld16(at + h * kChunkBytes + lane * 16), ld16(at + h * kChunkBytes + 512 + lane * 16)};
+                if (h + 1 == kUnit) refill();
+                const u8* x = shared + x_at + g * X_ROW + c * 16;
+#pragma unroll
+                for (u32 i = 0; i < GPC; i++) {
+                    const u32 top = zero_of<T>(zeros[h][i] & 15u), bottom = zero_of<T>(zeros[h][i] >> 4);
+                    float s4[CHAINS][N / 8][4] = {};
+#pragma unroll
+                    for (u32 t = i * 4 / GPC; t < (i + 1) * 4 / GPC; t++) {  // 32 columns each
+                        u32 f[2][4];
+#pragma unroll
+                        for (u32 b = 0; b < 2; b++) dequant_word_exact<T>(f[b], w[t / 2].w[t % 2 * 2 + b], top, bottom);
+#pragma unroll
+                        for (u32 n = 0; n < N / 8; n++) {
+                            const Vec16 v = ld16(x + n * 8 * X_ROW + t * 64);
+#pragma unroll
+                            for (u32 b = 0; b < 2; b++) {
+                                const u32 bf[2] = {v.w[2 * b], v.w[2 * b + 1]};
+                                mma_m16n8k16<T>(s4[b % CHAINS][n], f[b], bf);
+                            }
+                        }
+                    }
+                    const Pair s = unpack2<T>(scales[h][i]);
+#pragma unroll
+                    for (int v = 0; v < N / 2; v++) {
+                        const float sum = CHAINS == 2 ? s4[0][v / 4][v % 4] + s4[1][v / 4][v % 4] : s4[0][v / 4][v % 4];
+                        acc[v] = fmaf(v % 4 < 2 ? s.lo : s.hi, sum, acc[v]);
+                    }
+                }
+                continue;
+            }
+            const u64 x = x_base + x_at / 16;
             u32 f[KEPT][4];
             Vec16 w = ld16(at + h * kChunkBytes + lane * 16);
 #pragma unroll
@@ -394,13 +441,7 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH> WB_DEVICE void product(
                     wgmma_commit();
                     if (t + BATCH == 4) {
                         w = ld16(at + h * kChunkBytes + 512 + lane * 16);
-                        if (h + 1 == kUnit) {
-                            // All lanes have read the slot before it is asked for again.
-                            __syncwarp();
-                            if (now + DEPTH < count) fetch(now + DEPTH, at);
-                            else pdl_launch();
-                            cp_async_commit();
-                        }
+                        if (h + 1 == kUnit) refill();
                     }
                     if (KEPT < 8) wgmma_wait<0>();
                 }
@@ -430,20 +471,26 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH> WB_DEVICE void product(
 // Three units of a warp are 101 KB on their way on a multiprocessor.
 constexpr int kDepth = 3;
 
-#define ENTRY(NAME, T, N, GPC, ASYM)                                                                                   \
+#define ENTRY(NAME, T, N, GPC, ASYM, WG)                                                                               \
     WB_KERNEL void __launch_bounds__(kThreads, 1)                                                                      \
         NAME(const u8* qweight, const u8* scales, const u8* zeros, const T* x, const T* norm, const T* residual,       \
              void* out, float* partial, u32* flags, u32 m, u32 n, u32 k, u32 x_stride, u32 chunks, u32 groups,         \
              u32 zero_groups, i32 pre, i32 post, i32 out_f32, float eps) {                                             \
-        product<T, N, GPC, ASYM, kDepth>(Args<T>{qweight, scales, zeros, x, norm, residual, out, partial, flags, m, n, \
-                                                 k, x_stride, chunks, groups, zero_groups, pre, post, out_f32, eps});  \
+        product<T, N, GPC, ASYM, kDepth, WG>(Args<T>{qweight, scales, zeros, x, norm, residual, out, partial, flags,   \
+                                                     m, n, k, x_stride, chunks, groups, zero_groups, pre, post,        \
+                                                     out_f32, eps});                                                   \
     }                                                                                                                  \
     WB_ENTRY(NAME)
-#define WIDTHS(T, GROUP, GPC, ZEROS, ASYM)                                     \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m8, T, 8, GPC, ASYM)          \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m16, T, 16, GPC, ASYM)        \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m32, T, 32, GPC, ASYM)        \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m64, T, 64, GPC, ASYM)
+#define WIDTHS(T, GROUP, GPC, ZEROS, ASYM)                                        \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m8, T, 8, GPC, ASYM, true)       \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m16, T, 16, GPC, ASYM, true)     \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m32, T, 32, GPC, ASYM, true)     \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m64, T, 64, GPC, ASYM, true)
+#define WARPS(T, GROUP, GPC, ZEROS, ASYM)                                         \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m8w, T, 8, GPC, ASYM, false)     \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m16w, T, 16, GPC, ASYM, false)   \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m32w, T, 32, GPC, ASYM, false)
+WARPS(bf16, 128, 1, sym, false)
 #ifdef WB_ONE
 WIDTHS(bf16, 128, 1, sym, false)
 #else
