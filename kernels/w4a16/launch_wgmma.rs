@@ -15,9 +15,8 @@ const COLUMNS: [u64; 4] = [8, 16, 32, 64];
 const DEPTH: u64 = 3;
 const UNIT: u64 = 2;
 
-/// Configurations by `cfg`: blocks of a cluster, each with a part of k; from [`WARPS_FROM`] on with products of single warps.
-pub const SPLITS: [u64; 14] = [1, 2, 3, 4, 5, 6, 8, 1, 2, 3, 4, 5, 6, 8];
-const WARPS_FROM: u64 = 7;
+/// Configurations by `cfg`: blocks of a cluster, each with a part of k.
+pub const SPLITS: [u64; 7] = [1, 2, 3, 4, 5, 6, 8];
 
 /// How a shape is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +30,6 @@ pub struct Plan {
     pub split: u64,
     /// Blocks of a slice.
     pub blocks: u64,
-    /// Products of single warps in place of warpgroups.
-    pub warps: bool,
 }
 
 /// Chunks of x in a step (wgmma.cu: Step).
@@ -44,14 +41,18 @@ fn step(columns: u64) -> u64 {
     }
 }
 
-/// Dynamic shared memory of a block, bytes: x, sums, squares, rings.
+/// Bytes of a chunk of x as the products take it (wgmma.cu: Tile).
+fn tile(columns: u64) -> u64 {
+    columns * if columns < 32 { 320 } else { 256 }
+}
+
+/// Dynamic shared memory of a block, bytes: x, sums, rings.
 fn shared(spec: &Spec, p: &Plan) -> u64 {
-    let x = 3 * step(p.columns) * p.columns * if p.warps { 320 } else { 256 };
+    let x = 3 * step(p.columns) * tile(p.columns);
     let sums = p.columns * (ROWS + 4) * 4;
-    let squares = (4 * step(p.columns) + 1) * p.columns * 4;
     let groups = UNIT * spec.groups_per_chunk();
     let unit = UNIT * 1024 + groups * 32 + if spec.asym { (groups * 8).next_multiple_of(16) } else { 0 };
-    x + sums + squares + WARPS * DEPTH * unit
+    x + sums + WARPS * DEPTH * unit
 }
 
 /// Clusters that are resident at once: a cluster's blocks sit on multiprocessors of one GPC, of 18 on an H200 and fewer in
@@ -71,7 +72,7 @@ fn choose_split(chip: &Chip, items: u64, units: u64) -> u64 {
             items.div_ceil(resident(chip, split)) * units.div_ceil(split) + 1
         }
     };
-    SPLITS[..WARPS_FROM as usize].iter().copied().filter(|s| *s <= units).min_by_key(|s| (cost(*s), *s)).unwrap_or(1)
+    SPLITS.into_iter().filter(|s| *s <= units).min_by_key(|s| (cost(*s), *s)).unwrap_or(1)
 }
 
 /// Cuts a shape for a chip.
@@ -99,26 +100,20 @@ pub fn plan(spec: &Spec, chip: &Chip) -> OpResult<Plan> {
             .ok_or_else(|| op_error!("w4a16: cfg={i} is not below {}, the configurations of wgmma", SPLITS.len()))?,
     };
     let blocks = if split > 1 { items * split } else { items.min(u64::from(chip.sms)) };
-    let warps = spec.cfg.is_some_and(|c| c >= WARPS_FROM)
-        && columns < 64
-        && spec.groups_per_chunk() == 1
-        && !spec.asym
-        && spec.dtype == DType::Bf16;
-    Ok(Plan { columns, slices, items, split, blocks, warps })
+    Ok(Plan { columns, slices, items, split, blocks })
 }
 
-/// Whether x must be copied first: its rows are no multiples of 16 bytes, or are normalised in f16, whose range x · gain
-/// could leave.
-fn prepared(spec: &Spec) -> bool {
-    !spec.k.is_multiple_of(8) || spec.pre == Pre::RmsNorm && spec.dtype == DType::F16
+/// Columns of x as tiles: whole units.
+fn padded(spec: &Spec) -> u64 {
+    spec.chunks().next_multiple_of(UNIT) * 128
 }
 
-/// Parts of the workspace, bytes: flags, what blocks leave for their neighbours (wgmma.cu: LEFT), prepared x.
+/// Parts of the workspace, bytes: flags, what blocks leave for their neighbours (wgmma.cu: LEFT), x as tiles.
 fn parts(spec: &Spec, p: &Plan) -> [u64; 3] {
     let uneven = p.split == 1 && !p.items.is_multiple_of(p.blocks.max(1));
     let flags = if uneven { (p.slices * p.items * 4).next_multiple_of(256) } else { 0 };
-    let sums = if uneven { p.slices * p.blocks * (2 * ROWS + 1) * p.columns * 4 } else { 0 };
-    [flags, sums, if prepared(spec) { spec.m * spec.chunks() * 256 } else { 0 }]
+    let sums = if uneven { p.slices * p.blocks * 2 * ROWS * p.columns * 4 } else { 0 };
+    [flags, sums, p.slices * padded(spec) / 128 * tile(p.columns)]
 }
 
 /// Bytes of workspace. The flags at its beginning are zero before and after.
@@ -126,71 +121,48 @@ pub fn workspace(spec: &Spec, chip: &Chip) -> OpResult<u64> {
     Ok(parts(spec, &plan(spec, chip)?).iter().sum())
 }
 
-/// One launch, or two where x has to be prepared.
+/// Two launches: x as tiles, and the product.
 pub fn launches(spec: &Spec, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>> {
     let p = plan(spec, chip)?;
     let sizes = parts(spec, &p);
-    let workspace = if sizes.iter().sum::<u64>() > 0 { at.get("workspace")? } else { 0 };
-    let (partial, copy) = (workspace + sizes[0], workspace + sizes[0] + sizes[1]);
+    let workspace = at.get("workspace")?;
+    let (partial, tiles) = (workspace + sizes[0], workspace + sizes[0] + sizes[1]);
     let u32_arg = |v: u64| Arg::U32(v as u32);
-    let padded = spec.chunks() * 128;
-    let normalise = spec.pre == Pre::RmsNorm;
-    let norm = if normalise { at.get("norm")? } else { 0 };
-    let mut all = Vec::new();
-    let (x, k, stride, fused) = if prepared(spec) {
-        let name = format!("w4a16_mma_prepare_{}", spec.dtype.name());
-        all.push(
-            Launch::new("w4a16/mma", name, [spec.m as u32, 1, 1], [512, 1, 1])
-                .programmatic()
-                .ptr(at.get("x")?)
-                .ptr(norm)
-                .ptr(copy)
-                .arg(u32_arg(spec.k))
-                .arg(u32_arg(padded))
-                .arg(Arg::I32(i32::from(normalise)))
-                .f32(spec.eps),
-        );
-        (copy, padded, padded, false)
-    } else {
-        (at.get("x")?, spec.k, spec.k, normalise)
-    };
-    for (name, address) in [("x", x), ("norm", norm)] {
-        if !prepared(spec) && !address.is_multiple_of(16) {
-            return Err(op_error!("w4a16/wgmma reads {name} by 16 bytes; it begins at {address:#x}"));
-        }
-    }
-    let entry = format!("{}_m{}{}", entry("wgmma", spec), p.columns, if p.warps { "w" } else { "" });
-    all.push(
-        Launch::new("w4a16/wgmma", entry, [p.blocks as u32, p.slices as u32, 1], [32 * WARPS as u32, 1, 1])
-            .cluster([p.split as u32, 1, 1])
-            .shared(shared(spec, &p) as u32)
-            .programmatic()
-            .ptr(at.get("qweight")?)
-            .ptr(at.get("scales")?)
-            .ptr(if spec.asym { at.get("zeros")? } else { 0 })
-            .ptr(x)
-            .ptr(if fused { norm } else { 0 })
-            .ptr(if spec.post == Post::Residual { at.get("residual")? } else { 0 })
-            .ptr(at.get("out")?)
-            .ptr(partial)
-            .ptr(workspace)
-            .arg(u32_arg(spec.m))
-            .arg(u32_arg(spec.n))
-            .arg(u32_arg(k))
-            .arg(u32_arg(stride))
-            .arg(u32_arg(spec.chunks()))
-            .arg(u32_arg(spec.packed_groups()))
-            .arg(u32_arg(spec.zero_groups()))
-            .arg(Arg::I32(i32::from(fused)))
-            .arg(Arg::I32(match spec.post {
-                Post::None => 0,
-                Post::Residual => 1,
-                Post::SiluMul => 2,
-            }))
-            .arg(Arg::I32(i32::from(spec.out == DType::F32)))
-            .f32(spec.eps),
-    );
-    Ok(all)
+    let name = format!("w4a16_wgmma_prepare_{}", spec.dtype.name());
+    let prepare = Launch::new("w4a16/wgmma", name, [spec.m as u32, 1, 1], [512, 1, 1])
+        .programmatic()
+        .ptr(at.get("x")?)
+        .ptr(if spec.pre == Pre::RmsNorm { at.get("norm")? } else { 0 })
+        .ptr(tiles)
+        .arg(u32_arg(spec.k))
+        .arg(u32_arg(padded(spec)))
+        .arg(u32_arg(p.columns))
+        .f32(spec.eps);
+    let name = format!("{}_m{}", entry("wgmma", spec), p.columns);
+    let product = Launch::new("w4a16/wgmma", name, [p.blocks as u32, p.slices as u32, 1], [32 * WARPS as u32, 1, 1])
+        .cluster([p.split as u32, 1, 1])
+        .shared(shared(spec, &p) as u32)
+        .programmatic()
+        .ptr(at.get("qweight")?)
+        .ptr(at.get("scales")?)
+        .ptr(if spec.asym { at.get("zeros")? } else { 0 })
+        .ptr(tiles)
+        .ptr(if spec.post == Post::Residual { at.get("residual")? } else { 0 })
+        .ptr(at.get("out")?)
+        .ptr(partial)
+        .ptr(workspace)
+        .arg(u32_arg(spec.m))
+        .arg(u32_arg(spec.n))
+        .arg(u32_arg(spec.chunks()))
+        .arg(u32_arg(spec.packed_groups()))
+        .arg(u32_arg(spec.zero_groups()))
+        .arg(Arg::I32(match spec.post {
+            Post::None => 0,
+            Post::Residual => 1,
+            Post::SiluMul => 2,
+        }))
+        .arg(Arg::I32(i32::from(spec.out == DType::F32)));
+    Ok(vec![prepare, product])
 }
 
 #[cfg(test)]

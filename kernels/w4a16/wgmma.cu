@@ -1,13 +1,13 @@
-// Hopper, three rows of x up to 64: the weights as wgmma's register operand. A word of the packed layout is a fragment's
-// four registers, so nibbles go from memory through a lane's registers into the tensor core and are never stored again; x
-// is the operand in shared memory, read once for 64 rows of weights, which spares the loads that bound mma.sync.
+// Hopper, three rows of x up to 64: the weights as the register operand of tensor-core products, of warpgroups where x is
+// wide. A word of the packed layout is a fragment's four registers, so nibbles go from memory through a lane's registers
+// into the tensor core and are never stored again; from 32 rows on x stays in shared memory, read once for 64 rows of weights.
 //
 // A block has 256 rows: sixteen warps with 16 rows each, four warpgroups. A warp streams its own contiguous kilobytes by
-// cp.async into a ring of its own, each lane what it will read, with no barrier but __syncwarp (gemv_fixed.cu). x goes by
-// steps of a few chunks through three slots that all warps fill together, a step ahead of its use: a barrier that is
-// arrived at one step and waited for at the next, so warps may drift by a step.
+// cp.async into a ring of its own, each lane what it will read, with no barrier but __syncwarp (gemv_fixed.cu). Instructions
+// are the bound, so x comes ready: a small kernel ahead writes it as tiles, normalised if asked, and one thread copies whole
+// steps of a few chunks into three slots, two steps ahead. Warps may drift apart by a step.
 //
-// Where there are more row blocks than multiprocessors, a block gets an even run of (row block, chunk) pairs, wherever row
+// Where there are more row blocks than multiprocessors, a block gets an even run of (row block, unit) pairs, wherever row
 // blocks end: the beginning of a shared one is computed first and left in memory, the end of one last, when the block before
 // has long left its part. Where there are fewer, a cluster splits k and adds up through distributed shared memory. Reruns
 // give the same bits: two parts, in either order, and clusters in the order of k.
@@ -30,20 +30,24 @@ template <class T> struct Args {
     const u8* qweight;
     const u8* scales;
     const u8* zeros;
-    const T* x;
-    const T* norm;
+    const u8* x;  // prepared: [gridDim.y][chunks, rounded up to units][Tile<N, WG>::bytes]
     const T* residual;
     void* out;
     float* partial;  // [gridDim.y][gridDim.x]: what a block leaves of its head and its tail, and its sums of squares
     u32* flags;      // [gridDim.y][row blocks], zero before and after
-    u32 m, n, k, x_stride, chunks, groups, zero_groups;
-    i32 pre, post, out_f32;
-    float eps;
+    u32 m, n, chunks, groups, zero_groups;
+    i32 post, out_f32;
 };
 
 // Four floats that were seen as bits once make ptxas copy accumulators around every wgmma; these never are.
 struct alignas(16) Float4 {
     float v[4];
+};
+
+// A chunk of N rows of x as the products take it: two swizzled tiles of 64 columns for a warpgroup, or rows 64 bytes (mod 128)
+// apart for a warp, so that its loads of two rows by four lanes each touch every bank once.
+template <int N, bool WG> struct Tile {
+    static constexpr u32 half = N * 128, row = WG ? 128 : kChunk * 2 + 64, bytes = WG ? 2 * half : N * row;
 };
 
 // Bytes of a fetched unit of two chunks: weights, scales, zero points (padded by the layout to 16 bytes).
@@ -55,24 +59,18 @@ template <int GPC, bool ASYM> struct Unit {
 // N columns (rows of x), GPC groups a chunk, DEPTH units in a warp's ring. WG: products of warpgroups, or of single warps.
 template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void product(const Args<T>& a) {
     using Layout = Unit<GPC, ASYM>;
-    constexpr u32 STEP = Step<N>::chunks, ROW_GROUPS = N / 8;
-    constexpr u32 COMBOS = 4 * STEP, APART = kWarps / COMBOS, PIECES = (ROW_GROUPS + APART - 1) / APART;
-    // A chunk of x: two swizzled tiles of 64 columns, or rows 64 bytes (mod 128) apart, so that loads of two rows by four
-    // lanes each touch every bank once.
-    constexpr u32 X_HALF = N * 128, X_ROW = kChunk * 2 + 64, X_CHUNK = WG ? 2 * X_HALF : N * X_ROW, X_SLOT = STEP * X_CHUNK;
+    constexpr u32 STEP = Step<N>::chunks, X_CHUNK = Tile<N, WG>::bytes, X_SLOT = STEP * X_CHUNK;
     WB_DYN_SHARED(u8, shared);
-    __shared__ u64 staged;
+    __shared__ u64 full[kSlots], entered;
     __shared__ u32 second;
     float* sums = reinterpret_cast<float*>(shared + kSlots * X_SLOT);  // [N][kPitch]
-    float* squares = sums + N * kPitch;                                // [COMBOS][N], and then [N] sums of them
-    float* square_sums = squares + COMBOS * N;
     const u32 warp = __shfl_sync(WB_FULL_MASK, threadIdx.x / 32, 0), lane = lane_id(), g = lane >> 2, c = lane & 3;
-    u8* const ring = reinterpret_cast<u8*>(square_sums + N) + warp * DEPTH * Layout::bytes;
+    u8* const ring = reinterpret_cast<u8*>(sums + N * kPitch) + warp * DEPTH * Layout::bytes;
     const u32 units = (a.chunks + kUnit - 1) / kUnit;
 
     const u32 split = cluster_size(), rank = cluster_rank();
     const u32 tiles = (a.n + kTile - 1) / kTile;
-    const bool silu = a.post == POST_SILU_MUL, norm = a.pre != 0;
+    const bool silu = a.post == POST_SILU_MUL;
     const u32 item_tiles = silu ? kWarps / 2 : kWarps, row_tiles = silu ? tiles / 2 : tiles;
     const u32 items = (row_tiles + item_tiles - 1) / item_tiles;
     const u32 m0 = blockIdx.y * N, columns = a.m - m0 < N ? a.m - m0 : N;
@@ -145,115 +143,37 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
         cp_async_commit();
     }
 
-    // x: a warp has 32 columns (j) of a chunk (q) of a step, and every APARTth eight rows of them; a lane has eight columns.
-    const u32 combo = warp % COMBOS, q = combo / 4, j = combo % 4, group0 = warp / COMBOS;
-    const bool stager = warp < COMBOS * APART;
-    Vec16 pieces[PIECES];
-    float squared[PIECES];
-    u32 col = 0;
-    bool counts = false;
-    // Its next piece: chunk of x, and how many more positions follow it in k.
-    u32 x_position = q, x_chunk = 0, x_left = 0;
-    const T* const x_rows = a.x + static_cast<u64>(m0 + group0 * 8 + g) * a.x_stride + j * 32 + c * 8;
-    auto load_x = [&]() {
-        if (!stager || x_position >= count * kUnit) return;
-        if (x_left == 0) {
-            const u32 i = x_position / kUnit, unit = unit_of(i);
-            x_chunk = unit % units * kUnit + x_position % kUnit;
-            x_left = left_of(i, unit) * kUnit - x_position % kUnit;
+    // x: one thread asks for whole steps, two ahead of their use.
+    const u8* const x_rows = a.x + static_cast<u64>(blockIdx.y) * units * kUnit * X_CHUNK;
+    auto load_x = [&](u32 position, u32 slot) {
+        const u32 rest = count * kUnit - position, chunks = rest < STEP ? rest : STEP;
+        mbar_arrive_expect_tx(full + slot, chunks * X_CHUNK);
+        for (u32 i = 0; i < chunks; i += kUnit) {
+            const u32 unit = unit_of((position + i) / kUnit) % units;
+            const u32 chunk = unit * kUnit + (STEP == 1 ? position % kUnit : 0);
+            bulk_load(shared + slot * X_SLOT + i * X_CHUNK, x_rows + static_cast<u64>(chunk) * X_CHUNK,
+                      (STEP == 1 ? 1 : kUnit) * X_CHUNK, full + slot);
         }
-        col = x_chunk * kChunk + j * 32 + c * 8;
-        if (norm) {
-            // Each chunk's squares are added once: those of the first whole row block, or of head and tail together.
-            const u32 i = x_position / kUnit;
-            const bool whole = before_tail > head;
-            counts = split > 1 || (whole ? i >= head && i < head + units : i < head || x_chunk / kUnit >= head);
-        }
-        const T* at = x_rows + x_chunk * kChunk;
-#pragma unroll
-        for (u32 v = 0; v < PIECES; v++) {
-            const u32 row = (group0 + v * APART) * 8 + g;
-            pieces[v] = row < columns && col < a.k ? ld16(at + static_cast<u64>(v * APART * 8) * a.x_stride) : Vec16{};
-        }
-        // What is left may be another row block's: then the next call looks it up.
-        x_left = x_left > STEP ? x_left - STEP : 0;
-        x_chunk += STEP;
     };
-    // The tensor core takes its two columns of eight k from 16 bytes each: a lane's pairs are dealt to four such pieces.
-    auto store_x = [&](u32 slot) {
-        if (stager && x_position < count * kUnit) {
-            const Vec16 gains = norm && col < a.k ? ld16(a.norm + col) : Vec16{};
-#pragma unroll
-            for (u32 v = 0; v < PIECES; v++) {
-                const u32 group = group0 + v * APART;
-                if (PIECES * APART != ROW_GROUPS && group >= ROW_GROUPS) break;
-                if (norm) {
-                    float e[8], gain[8];
-                    unpack16<T>(pieces[v], e);
-                    unpack16<T>(gains, gain);
-#pragma unroll
-                    for (u32 i = 0; i < 8; i++) {
-                        if (counts) squared[v] += e[i] * e[i];
-                        e[i] *= gain[i];
-                    }
-                    pieces[v] = pack16<T>(e);
-                }
-                u8* to = shared + slot * X_SLOT + q * X_CHUNK;
-                if (WG) {
-                    to += j / 2 * X_HALF + (group * 8 + g) * 128 + c * 4;
-#pragma unroll
-                    for (u32 p = 0; p < 4; p++)
-                        *reinterpret_cast<u32*>(to + ((j % 2 * 4 + p) ^ g) * 16) = pieces[v].w[p];
-                } else {
-                    st16(to + (group * 8 + g) * X_ROW + j * 64 + c * 16, pieces[v]);
-                }
-            }
-        }
-        x_position += STEP;
-        if (WG) fence_proxy_async();
-        __syncwarp();
-        if (lane == 0) mbar_arrive(&staged);
-    };
-#pragma unroll
-    for (u32 v = 0; v < PIECES; v++) squared[v] = 0.0f;
     if (threadIdx.x == 0) {
-        mbar_init(&staged, kWarps);
+        for (u32 i = 0; i < kSlots; i++) mbar_init(full + i, 1);
+        mbar_init(&entered, kWarps);
         fence_mbar_init();
-    }
-    if (norm) {
-        for (u32 i = threadIdx.x * 64; i < a.k; i += kThreads * 64) prefetch_l2(a.norm + i);
     }
     __syncthreads();
     pdl_wait();
-    load_x();
-    store_x(0);
-    load_x();
+    if (threadIdx.x == 0) {
+        for (u32 i = 0; i < 2 && i * STEP < count * kUnit; i++) load_x(i * STEP, i);
+    }
 
     float acc[N / 2], d[N / 2];
 #pragma unroll
     for (int v = 0; v < N / 2; v++) acc[v] = d[v] = 0.0f;
 
     // A row block is done, or this block's part of it.
-    constexpr u32 PART = kThreads * N / 2, LEFT = 2 * PART + N;
+    constexpr u32 PART = kThreads * N / 2, LEFT = 2 * PART;
     float* const leave = a.partial + (static_cast<u64>(blockIdx.y) * gridDim.x + blockIdx.x) * LEFT;
     auto finish = [&](u32 item, bool is_head, bool is_tail) {
-        if (norm && !is_head) {
-            if (stager) {
-#pragma unroll
-                for (u32 v = 0; v < PIECES; v++) {
-                    const u32 group = group0 + v * APART;
-                    const float sum = warp_sum<4>(squared[v]);
-                    if (c == 0 && group < ROW_GROUPS) squares[combo * N + group * 8 + g] = sum;
-                }
-            }
-            __syncthreads();
-            if (threadIdx.x < N) {
-                float sum = 0.0f;
-#pragma unroll
-                for (u32 i = 0; i < COMBOS; i++) sum += squares[i * N + threadIdx.x];
-                square_sums[threadIdx.x] = sum;
-            }
-        }
         if (is_head || is_tail) {
             // Two blocks have a part each. Who comes first leaves it in memory, who comes second adds it up.
             u32* flag = a.flags + blockIdx.y * items + item;
@@ -265,8 +185,6 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
                 for (int v = 0; v < N / 8; v++)
                     *reinterpret_cast<Float4*>(mine + v * kThreads * 4) =
                         Float4{acc[v * 4], acc[v * 4 + 1], acc[v * 4 + 2], acc[v * 4 + 3]};
-                // All of x has been here by a run's end, but not by the end of its head.
-                if (norm && is_tail && threadIdx.x < N) leave[2 * PART + threadIdx.x] = square_sums[threadIdx.x];
                 __threadfence();
                 __syncthreads();
                 if (threadIdx.x == 0) second = atomic_add_acq_rel(flag, 1);
@@ -275,7 +193,6 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
             }
             if (threadIdx.x == 0) st_release(flag, 0);
             const float* theirs = is_head ? leave + LEFT + PART : leave - LEFT;
-            if (norm && is_head && threadIdx.x < N) square_sums[threadIdx.x] = leave[LEFT + 2 * PART + threadIdx.x];
             theirs += threadIdx.x * 4;
 #pragma unroll
             for (int v = 0; v < N / 8; v++) {
@@ -308,7 +225,7 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
             const u32 row = first_row(e), column = e / quads;
             if (row >= width) continue;
             const float* at = sums + column * kPitch + e % quads * 4;
-            float v[4] = {}, w[4] = {}, square = 0.0f;
+            float v[4] = {}, w[4] = {};
             for (u32 r = 0; r < split; r++) {
                 const float* theirs = split > 1 ? cluster_map(const_cast<float*>(at), r) : at;
                 const Float4 p = *reinterpret_cast<const Float4*>(theirs);
@@ -319,14 +236,11 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
 #pragma unroll
                     for (int i = 0; i < 4; i++) w[i] += u.v[i];
                 }
-                if (norm) square += split > 1 ? *cluster_map(square_sums + column, r) : square_sums[column];
             }
-            const float scale = norm ? 1.0f / sqrtf(square / static_cast<float>(a.k) + a.eps) : 1.0f;
             if (a.post == POST_RESIDUAL && vectors && e != begin) residual = *reinterpret_cast<const u64*>(a.residual + place(e));
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                v[i] *= scale;
-                if (silu) v[i] = v[i] / (1.0f + __expf(-v[i])) * (w[i] * scale);
+                if (silu) v[i] = v[i] / (1.0f + __expf(-v[i])) * w[i];
                 if (a.post == POST_RESIDUAL && vectors) v[i] += to_float(T{static_cast<u16>(residual >> 16 * i)});
             }
             if (vectors) {
@@ -346,20 +260,22 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
     };
 
     const u64 x_base = wgmma_desc_128b(shared);
-    u32 x_slot = 0, parity = 0, next_slot = 1, in_step = 0, now_left = 0;
+    u32 x_slot = 0, parity = 0, entry = 0, slot = kSlots - 1, in_step = 0, now_left = 0;
     u8* at = ring;
     u8* const ring_end = ring + DEPTH * Layout::bytes;
-    // The next step's x becomes this step's.
+    // On to the next step's x. Who enters a step has left the one before, whose slot is filled again when all have.
     auto turn_x = [&](u32 position) {
-        mbar_wait(&staged, parity);
-        parity ^= 1;
-        x_slot = (next_slot == 0 ? kSlots - 1 : next_slot - 1) * X_SLOT;
-        if (position + STEP < count * kUnit) {
-            // Everybody has said that the slot's last use is over: who fills this step's x has done the step before it.
-            store_x(next_slot);
-            load_x();
+        __syncwarp();
+        if (lane == 0) mbar_arrive(&entered);
+        if (threadIdx.x == 0 && position + 2 * STEP < count * kUnit) {
+            mbar_wait(&entered, entry);
+            load_x(position + 2 * STEP, slot);
         }
-        next_slot = next_slot == kSlots - 1 ? 0 : next_slot + 1;
+        entry ^= 1;
+        slot = slot == kSlots - 1 ? 0 : slot + 1;
+        x_slot = slot * X_SLOT;
+        mbar_wait(full + slot, parity);
+        if (slot == kSlots - 1) parity ^= 1;
         in_step = 0;
     };
     for (u32 now = 0; now < count; now++) {
@@ -395,7 +311,7 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
                 constexpr u32 CHAINS = N == 8 ? 2 : 1;  // a chain of eight products is longer than what else there is to do
                 const Vec16 w[2] = {ld16(at + h * kChunkBytes + lane * 16), ld16(at + h * kChunkBytes + 512 + lane * 16)};
                 if (h + 1 == kUnit) refill();
-                const u8* x = shared + x_at + g * X_ROW + c * 16;
+                const u8* x = shared + x_at + g * Tile<N, WG>::row + c * 16;
 #pragma unroll
                 for (u32 i = 0; i < GPC; i++) {
                     const u32 top = zero_of<T>(zeros[h][i] & 15u), bottom = zero_of<T>(zeros[h][i] >> 4);
@@ -407,7 +323,7 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
                         for (u32 b = 0; b < 2; b++) dequant_word_exact<T>(f[b], w[t / 2].w[t % 2 * 2 + b], top, bottom);
 #pragma unroll
                         for (u32 n = 0; n < N / 8; n++) {
-                            const Vec16 v = ld16(x + n * 8 * X_ROW + t * 64);
+                            const Vec16 v = ld16(x + n * 8 * Tile<N, WG>::row + t * 64);
 #pragma unroll
                             for (u32 b = 0; b < 2; b++) {
                                 const u32 bf[2] = {v.w[2 * b], v.w[2 * b + 1]};
@@ -437,7 +353,7 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
                     wgmma_fence();
 #pragma unroll
                     for (u32 b = t; b < t + BATCH; b++)
-                        WgmmaRs<T, N>::run(d, f[b % KEPT], x + b / 4 * (X_HALF / 16) + b % 4 * 2, b % (8 / GPC) != 0);
+                        WgmmaRs<T, N>::run(d, f[b % KEPT], x + b / 4 * (Tile<N, WG>::half / 16) + b % 4 * 2, b % (8 / GPC) != 0);
                     wgmma_commit();
                     if (t + BATCH == 4) {
                         w = ld16(at + h * kChunkBytes + 512 + lane * 16);
@@ -473,24 +389,19 @@ constexpr int kDepth = 3;
 
 #define ENTRY(NAME, T, N, GPC, ASYM, WG)                                                                               \
     WB_KERNEL void __launch_bounds__(kThreads, 1)                                                                      \
-        NAME(const u8* qweight, const u8* scales, const u8* zeros, const T* x, const T* norm, const T* residual,       \
-             void* out, float* partial, u32* flags, u32 m, u32 n, u32 k, u32 x_stride, u32 chunks, u32 groups,         \
-             u32 zero_groups, i32 pre, i32 post, i32 out_f32, float eps) {                                             \
-        product<T, N, GPC, ASYM, kDepth, WG>(Args<T>{qweight, scales, zeros, x, norm, residual, out, partial, flags,   \
-                                                     m, n, k, x_stride, chunks, groups, zero_groups, pre, post,        \
-                                                     out_f32, eps});                                                   \
+        NAME(const u8* qweight, const u8* scales, const u8* zeros, const u8* x, const T* residual, void* out,          \
+             float* partial, u32* flags, u32 m, u32 n, u32 chunks, u32 groups, u32 zero_groups, i32 post,              \
+             i32 out_f32) {                                                                                            \
+        product<T, N, GPC, ASYM, kDepth, WG>(Args<T>{qweight, scales, zeros, x, residual, out, partial, flags, m, n,   \
+                                                     chunks, groups, zero_groups, post, out_f32});                     \
     }                                                                                                                  \
     WB_ENTRY(NAME)
-#define WIDTHS(T, GROUP, GPC, ZEROS, ASYM)                                        \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m8, T, 8, GPC, ASYM, true)       \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m16, T, 16, GPC, ASYM, true)     \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m32, T, 32, GPC, ASYM, true)     \
+// Few columns leave warpgroup products waiting for their fixed cost.
+#define WIDTHS(T, GROUP, GPC, ZEROS, ASYM)                                         \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m8, T, 8, GPC, ASYM, false)       \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m16, T, 16, GPC, ASYM, false)     \
+    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m32, T, 32, GPC, ASYM, true)      \
     ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m64, T, 64, GPC, ASYM, true)
-#define WARPS(T, GROUP, GPC, ZEROS, ASYM)                                         \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m8w, T, 8, GPC, ASYM, false)     \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m16w, T, 16, GPC, ASYM, false)   \
-    ENTRY(w4a16_wgmma_##T##_g##GROUP##_##ZEROS##_m32w, T, 32, GPC, ASYM, false)
-WARPS(bf16, 128, 1, sym, false)
 #ifdef WB_ONE
 WIDTHS(bf16, 128, 1, sym, false)
 #else
@@ -503,3 +414,63 @@ ENTRIES(128, 1)
 ENTRIES(64, 2)
 ENTRIES(32, 4)
 #endif
+
+// x, normalised if asked, as tiles for the products above: one block a row. Zeros stand beyond k.
+template <class T> WB_DEVICE void prepare(const T* x, const T* norm, u8* to, u32 k, u32 padded, u32 columns, float eps) {
+    __shared__ float scratch[32];
+    pdl_launch();
+    const bool vectors = k % 8 == 0 && aligned16(x) && (norm == nullptr || aligned16(norm));
+    const T* row = x + static_cast<u64>(blockIdx.x) * k;
+    auto load = [&](const T* from, u32 i, float (&e)[8]) {
+        if (vectors && i < k) {
+            unpack16<T>(ld16(from + i), e);
+        } else {
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) e[j] = i + j < k ? to_float(from[i + j]) : 0.0f;
+        }
+    };
+    pdl_wait();
+    float scale = 1.0f;
+    if (norm != nullptr) {
+        float sum = 0.0f;
+        for (u32 i = threadIdx.x * 8; i < k; i += blockDim.x * 8) {
+            float e[8];
+            load(row, i, e);
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) sum += e[j] * e[j];
+        }
+        scale = 1.0f / sqrtf(block_sum(sum, scratch) / static_cast<float>(k) + eps);
+    }
+    const bool groups = columns >= 32;
+    const u32 r = blockIdx.x % columns, bytes = groups ? columns * 256 : columns * Tile<8, false>::row;
+    to += static_cast<u64>(blockIdx.x / columns) * (padded / kChunk) * bytes;
+    for (u32 i = threadIdx.x * 8; i < padded; i += blockDim.x * 8) {
+        float e[8];
+        load(row, i, e);
+        if (norm != nullptr) {
+            float gain[8];
+            load(norm, i, gain);
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) e[j] *= scale * gain[j];
+        }
+        const Vec16 v = pack16<T>(e);
+        u8* tile = to + static_cast<u64>(i / kChunk) * bytes;
+        const u32 j = i % kChunk / 32, c = i % 32 / 8;
+        if (!groups) {
+            st16(tile + r * Tile<8, false>::row + i % kChunk * 2, v);
+        } else {
+            // A warpgroup takes its two columns of eight k from 16 bytes each: a lane's pairs go to four such pieces.
+            tile += j / 2 * columns * 128 + r * 128 + c * 4;
+#pragma unroll
+            for (u32 p = 0; p < 4; p++) *reinterpret_cast<u32*>(tile + ((j % 2 * 4 + p) ^ r % 8) * 16) = v.w[p];
+        }
+    }
+}
+#define PREPARE(NAME, T)                                                                           \
+    WB_KERNEL void __launch_bounds__(512)                                                          \
+        NAME(const T* x, const T* norm, u8* to, u32 k, u32 padded, u32 columns, float eps) {       \
+        prepare<T>(x, norm, to, k, padded, columns, eps);                                          \
+    }                                                                                              \
+    WB_ENTRY(NAME)
+PREPARE(w4a16_wgmma_prepare_bf16, bf16)
+PREPARE(w4a16_wgmma_prepare_f16, f16)
