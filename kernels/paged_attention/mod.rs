@@ -66,13 +66,6 @@ const VARIANTS: &[Variant] = &[
         emulated: true,
         about: "the pieces of a request are a cluster and meet in distributed shared memory",
     },
-    Variant {
-        name: "split_mma_once",
-        file: "split_mma_once.cu",
-        archs: HOPPER,
-        emulated: false,
-        about: "split_mma with copies that ask L2 for nothing ahead",
-    },
 ];
 
 /// Caches up to this size begin with NaN in every slot that no token owns; larger ones are random throughout.
@@ -153,12 +146,9 @@ impl Op for PagedAttention {
         if s.qk_norm.is_some() {
             return Err(op_error!("qk_norm=rms is rope_append's work; the fused launch rotates unnormalised heads"));
         }
-        match variant.trim_end_matches("_once") {
+        match variant {
             "one_pass_ptx" if s.d != 128 || s.dtype != DType::Bf16 || s.kv != DType::Bf16 || s.fused => {
                 Err(op_error!("one_pass_ptx is for dtype=bf16, kv=bf16, d=128, fuse=none"))
-            }
-            "split_mma" if variant.ends_with("_once") && (s.d != 128 || s.kv != DType::Bf16) => {
-                Err(op_error!("split_mma_once is for kv=bf16, d=128"))
             }
             "split_mma" => launch::ring(variant, shape, &s, chip).map(drop),
             "split_cluster" if s.deterministic => {

@@ -1,29 +1,32 @@
-// The row waits in shared memory as it came, not in registers as floats: the copy engine brings it and may take the
-// result away, so that a multiprocessor holds 200 KB of rows, one being read, one computed and one written, where
-// registers hold 64 KB. The price is a second exponential for each element: both passes begin with what was read.
+// The row waits in shared memory as it came, not in registers as floats: the copy engine brings it, so that a
+// multiprocessor holds 200 KB of rows, one being read, one computed and one written, where registers hold 64 KB. The
+// price is a second exponential for each element: both passes begin with what was read.
 //
-// Each warp has its own run of the row, its own barrier and its own copies; warps meet for the row's statistic only.
+// Each warp has its own run of the row, its own barriers and its own copies; warps meet for the row's statistic only.
 // Blocks of a cluster send each other theirs as a copy that the receiver's barrier counts, and nobody waits for
 // anybody's stores.
-#include "row.cuh"
+#include "exchange.cuh"
 
-// How the result leaves: 16-byte stores, the same as streaming stores, or through shared memory and the copy engine.
-#define STORE_PLAIN 0
-#define STORE_STREAM 1
-#define STORE_BULK 2
+// Copies of a run: the first pass begins when the first has landed.
+#define COPIES 4
 
-// A warp's run of one row, vectors [begin, end), of which [live, end) are hidden by a causal mask.
+// A warp's run of one row: vectors [begin, end), of which [live, end) are hidden by a causal mask. Runs begin on the
+// memory's own lines of 128 bytes whatever the row's width, so that each store of a warp fills whole lines.
 template <class T, int MASK, bool ALIGNED> struct Run {
-    static constexpr i32 N = Lanes<T>::n, U = 2;
+    static constexpr i32 N = Lanes<T>::n, U = 2, STEP = 32 * U;
     const Row<T, MASK, ALIGNED>& row;
     unsigned char* home;
     u64* arrived;
-    i32 lane, begin, live, end;
+    i32 lane, origin, begin, live, end;
     i32 first, last;  // whole vectors among the live: what the copy engine brings
+    i32 part;         // vectors of a copy
 
-    WB_DEVICE Run(const Row<T, MASK, ALIGNED>& row, unsigned char* home, u64* arrived, i32 begin, i32 each)
-        : row(row), home(home), arrived(arrived), lane(static_cast<i32>(lane_id())), begin(begin) {
-        end = min(begin + each, row.vectors());
+    WB_DEVICE Run(const Row<T, MASK, ALIGNED>& row, unsigned char* home, u64* arrived, i32 nth, i32 each)
+        : row(row), home(home), arrived(arrived), lane(static_cast<i32>(lane_id())) {
+        u64 line = (reinterpret_cast<u64>(row.x) >> 4) - (reinterpret_cast<u64>(row.p.x) >> 4);
+        origin = nth * each - static_cast<i32>(line & 7u);
+        begin = max(origin, 0);
+        end = min(origin + each, row.vectors());
         live = end;
         if (MASK == MASK_CAUSAL) live = min(end, row.limit > 0 ? (row.shift + row.limit + N - 1) / N : 0);
         first = begin, last = live;
@@ -31,15 +34,17 @@ template <class T, int MASK, bool ALIGNED> struct Run {
             first += row.whole(row.column(begin)) ? 0 : 1;
             last -= row.whole(row.column(live - 1)) ? 0 : 1;
         }
+        part = (each + COPIES * STEP - 1) / (COPIES * STEP) * STEP;
     }
-    WB_DEVICE unsigned char* at(i32 k) const { return home + (k - begin) * 16; }
+    WB_DEVICE unsigned char* at(i32 k) const { return home + (k - origin) * 16; }
 
-    // Begins the copy; a row's two partial vectors come by plain loads. Zeros of hidden columns are written meanwhile.
+    // Begins the copies; a row's two partial vectors come by plain loads. Zeros of hidden columns are written meanwhile.
     WB_DEVICE void issue() const {
-        if (lane == 0 && first < last) {
-            u32 bytes = static_cast<u32>(last - first) * 16;
-            mbar_arrive_expect_tx(arrived, bytes);
-            bulk_load(at(first), row.x + row.column(first), bytes, arrived);
+        i32 from = max(first, origin + lane * part), to = min(last, origin + (lane + 1) * part);
+        if (lane < COPIES) {
+            u32 bytes = from < to ? static_cast<u32>(to - from) * 16 : 0;
+            mbar_arrive_expect_tx(arrived + lane, bytes);
+            if (bytes > 0) bulk_load(at(from), row.x + row.column(from), bytes, arrived + lane);
         }
         if (!ALIGNED) {
             if (lane == 0 && begin < live && begin < first) st16(at(begin), row.load(row.column(begin)));
@@ -50,33 +55,38 @@ template <class T, int MASK, bool ALIGNED> struct Run {
         }
         __syncwarp();
     }
-    // Waits for the copy; the run's maximum and sum as far as this lane has met it.
+    // The run's maximum and sum as far as this lane meets it, copy by copy as they land.
     WB_DEVICE Stat take() const {
-        if (first < last) mbar_wait(arrived, 0);
         Stat own{WB_NEG_INF, 0.0f};
-        for (i32 k0 = begin; k0 < live; k0 += 32 * U) {
-            float t[U * N], top = own.max;
+        for (i32 nth = 0; nth < COPIES; nth++) {
+            mbar_wait(arrived + nth, 0);
+            i32 stop = min(live, origin + (nth + 1) * part);
+            for (i32 k0 = origin + nth * part; k0 < stop; k0 += STEP) {
+                float t[U * N], top = own.max;
 #pragma unroll
-            for (i32 u = 0; u < U; u++) {
-                i32 k = k0 + u * 32 + lane;
-                Vec16 v{{0, 0, 0, 0}};
-                if (k < live) v = ld16(at(k));
-                row.scores(row.column(k), k < live, v, v, t + u * N);
+                for (i32 u = 0; u < U; u++) {
+                    i32 k = k0 + u * 32 + lane;
+                    bool ok = k >= begin && k < live;
+                    Vec16 v{{0, 0, 0, 0}};
+                    if (ok) v = ld16(at(k));
+                    row.scores(row.column(k), ok, v, v, t + u * N);
+                }
+#pragma unroll
+                for (i32 i = 0; i < U * N; i++) top = fmaxf(top, t[i]);
+                float reference = finite(top);
+                own.sum *= ex2(own.max - reference);
+                own.max = top;
+#pragma unroll
+                for (i32 i = 0; i < U * N; i++) own.sum += ex2(t[i] - reference);
             }
-#pragma unroll
-            for (i32 i = 0; i < U * N; i++) top = fmaxf(top, t[i]);
-            float reference = finite(top);
-            own.sum *= ex2(own.max - reference);
-            own.max = top;
-#pragma unroll
-            for (i32 i = 0; i < U * N; i++) own.sum += ex2(t[i] - reference);
         }
         return own;
     }
-    WB_DEVICE void put(Stat all, i32 mode) const {
+    WB_DEVICE void put(Stat all) const {
         float reference = finite(all.max), f = all.sum == 0.0f ? 0.0f : rcp(all.sum);
 #pragma unroll 2
-        for (i32 k = begin + lane; k < live; k += 32) {
+        for (i32 k = origin + lane; k < live; k += 32) {
+            if (k < begin) continue;
             Vec16 v = ld16(at(k));
             i32 c = row.column(k);
             float y[N];
@@ -87,88 +97,66 @@ template <class T, int MASK, bool ALIGNED> struct Run {
                 // Hidden columns are 0 even where the row is NaN.
                 if (MASK == MASK_CAUSAL && c + i >= row.limit) y[i] = 0.0f;
             }
-            if (!row.whole(c)) {
-                row.store(c, y);
-            } else if (mode == STORE_BULK) {
-                st16(at(k), pack16<T>(y));
-            } else if (mode == STORE_STREAM) {
-                st16_stream(row.out + c, pack16<T>(y));
-            } else {
-                st16(row.out + c, pack16<T>(y));
-            }
-        }
-        if (mode != STORE_BULK) return;
-        fence_proxy_async();
-        __syncwarp();
-        if (lane == 0 && first < last) {
-            bulk_store(row.out + row.column(first), at(first), static_cast<u32>(last - first) * 16);
-            bulk_commit();
-            bulk_wait_read<0>();
+            row.store(c, y);
         }
     }
 };
 
 // A warp a row: nothing is shared, no barrier but the copy's own.
-template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_warp(const Problem<T>& p, i32 each, i32 mode) {
+template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_warp(const Problem<T>& p, i32 each) {
     WB_DYN_SHARED(unsigned char, smem);
-    __shared__ __align__(8) u64 arrived[32];
+    __shared__ __align__(8) u64 arrived[32 * COPIES];
     i32 warp = static_cast<i32>(warp_id());
-    if (lane_id() == 0) {
-        mbar_init(arrived + warp, 1);
+    if (lane_id() < COPIES) {
+        mbar_init(arrived + warp * COPIES + lane_id(), 1);
         fence_mbar_init();
     }
     pdl_wait();
     i64 r = static_cast<i64>(blockIdx.x) * (blockDim.x >> 5) + warp;
     if (r >= p.rows) return;
     Row<T, MASK, ALIGNED> row(p, r);
-    Run<T, MASK, ALIGNED> run(row, smem + warp * each * 16, arrived + warp, 0, each);
+    Run<T, MASK, ALIGNED> run(row, smem + warp * each * 16, arrived + warp * COPIES, 0, each);
     run.issue();
     Stat own = run.take();
     pdl_launch();
-    run.put(warp_combine<32>(own), mode);
+    run.put(warp_combine<32>(own));
 }
 
 // A block a row, or the blocks of a cluster.
-template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_block(const Problem<T>& p, i32 each, i32 mode) {
+template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_block(const Problem<T>& p, i32 each) {
     WB_DYN_SHARED(unsigned char, smem);
-    __shared__ __align__(16) float slots[16 * 4];
-    __shared__ __align__(8) u64 arrived[32], told;
+    __shared__ __align__(16) Exchange exchange;
+    __shared__ __align__(8) u64 arrived[32 * COPIES];
     __shared__ Stat scratch[32];
     i32 warp = static_cast<i32>(warp_id()), warps = static_cast<i32>(blockDim.x >> 5);
-    u32 blocks = cluster_size(), rank = cluster_rank();
-    if (lane_id() == 0) mbar_init(arrived + warp, 1);
-    if (blocks > 1 && threadIdx.x == 0) mbar_init(&told, 1);
-    if (lane_id() == 0) fence_mbar_init();
-    if (blocks > 1) {
-        if (threadIdx.x == 0) mbar_arrive_expect_tx(&told, 16 * blocks);
-        cluster_arrive_relaxed();  // nobody may be written to before it runs
+    i32 blocks = static_cast<i32>(cluster_size()), rank = static_cast<i32>(cluster_rank());
+    if (lane_id() < COPIES) {
+        mbar_init(arrived + warp * COPIES + lane_id(), 1);
+        fence_mbar_init();
     }
+    exchange.begin();
     pdl_wait();
     Row<T, MASK, ALIGNED> row(p, blockIdx.x / blocks);
-    Run<T, MASK, ALIGNED> run(row, smem + warp * each * 16, arrived + warp, (static_cast<i32>(rank) * warps + warp) * each, each);
+    Run<T, MASK, ALIGNED> run(row, smem + warp * each * 16, arrived + warp * COPIES, rank * warps + warp, each);
     run.issue();
     Stat all = block_combine(run.take(), scratch);
     pdl_launch();
-    if (blocks > 1) {
-        cluster_wait();
-        if (threadIdx.x < blocks) st_async16(slots + rank * 4, all.max, all.sum, 0.0f, 0.0f, &told, threadIdx.x);
-        // Also keeps the block here until the last message to it has landed.
-        mbar_wait_cluster(&told, 0);
-        u32 lane = lane_id();
-        all = warp_combine<32>(lane < blocks ? Stat{slots[lane * 4], slots[lane * 4 + 1]} : Stat{WB_NEG_INF, 0.0f});
-    }
-    run.put(all, mode);
+    run.put(exchange.combine(all));
 }
 
-#define BULK(T, NAME, MASK, FIT, ALIGNED, FORM)                                                          \
-    WB_KERNEL void __launch_bounds__(FORM##_MOST) softmax_bulk_##NAME##_##FIT##_##FORM(                    \
-        SOFTMAX_ARGS(T), i32 each, i32 mode) {                                                           \
-        by_##FORM<T, MASK, ALIGNED>(SOFTMAX_PROBLEM(T), each, mode);                                     \
-    }                                                                                                    \
+#define BULK(T, NAME, MASK, FIT, ALIGNED, FORM)                                                                         \
+    WB_KERNEL void FORM##_##FIT##_LIMIT softmax_bulk_##NAME##_##FIT##_##FORM(SOFTMAX_ARGS(T), i32 each) {    \
+        by_##FORM<T, MASK, ALIGNED>(SOFTMAX_PROBLEM(T), each);                                                          \
+    }                                                                                                                   \
     WB_ENTRY(softmax_bulk_##NAME##_##FIT##_##FORM)
-// Registers for 32 warps on a multiprocessor.
-#define warp_MOST 256, 4
-#define block_MOST 512, 2
+// Registers: for 32 warps on a multiprocessor, in blocks for three of 16 warps.
+#ifdef WB_EMULATE
+#define __maxnreg__(N)
+#endif
+#define warp_aligned_LIMIT __launch_bounds__(256, 4)
+#define warp_any_LIMIT __launch_bounds__(256, 4)
+#define block_aligned_LIMIT __maxnreg__(40)
+#define block_any_LIMIT __maxnreg__(48)
 #define KERNELS(T, NAME, MASK)                       \
     BULK(T, NAME, MASK, aligned, true, warp)         \
     BULK(T, NAME, MASK, aligned, true, block)        \

@@ -2,33 +2,25 @@
 // its maximum and sum through distributed shared memory; the row is still read once.
 //
 // Rows longer than eight blocks' registers are read twice (`long`).
-#include "row.cuh"
-
-// Sends the block's statistic to every block of the cluster and combines what arrives. `begun` came before: no block
-// may be written to before it runs, and none may end while others still write to it.
-WB_DEVICE Stat cluster_combine(Stat own, Stat* slots) {
-    u32 blocks = cluster_size();
-    cluster_wait();
-    if (threadIdx.x < blocks) *cluster_map(slots + cluster_rank(), threadIdx.x) = own;
-    cluster_sync();
-    return warp_combine<32>(lane_id() < blocks ? slots[lane_id()] : Stat{WB_NEG_INF, 0.0f});
-}
+#include "exchange.cuh"
 
 template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_cluster(const Problem<T>& p) {
-    __shared__ Stat scratch[32], slots[16];
-    cluster_arrive();
+    __shared__ __align__(16) Exchange exchange;
+    __shared__ Stat scratch[32];
+    exchange.begin();
     i32 blocks = static_cast<i32>(cluster_size()), rank = static_cast<i32>(cluster_rank());
     Row<T, MASK, ALIGNED> row(p, blockIdx.x / blocks);
     i32 threads = static_cast<i32>(blockDim.x);
     i32 first = rank * 4 * threads + static_cast<i32>(threadIdx.x);
     Part<T, MASK, ALIGNED, 4> part;
-    Stat all = cluster_combine(block_combine(part.take(row, first, threads), scratch), slots);
+    Stat all = exchange.combine(block_combine(part.take(row, first, threads), scratch));
     part.store(row, first, threads, all);
 }
 
 template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_cluster_long(const Problem<T>& p) {
-    __shared__ Stat scratch[32], slots[16];
-    cluster_arrive();
+    __shared__ __align__(16) Exchange exchange;
+    __shared__ Stat scratch[32];
+    exchange.begin();
     i32 blocks = static_cast<i32>(cluster_size()), rank = static_cast<i32>(cluster_rank());
     Row<T, MASK, ALIGNED> row(p, blockIdx.x / blocks);
     i32 threads = static_cast<i32>(blockDim.x), stride = 4 * threads * blocks, end = row.vectors();
@@ -40,7 +32,7 @@ template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_cluster_long(const 
         float max = fmaxf(own.max, s.max), reference = finite(max);
         own = Stat{max, own.sum * ex2(own.max - reference) + s.sum * ex2(s.max - reference)};
     }
-    Stat all = cluster_combine(block_combine(own, scratch), slots);
+    Stat all = exchange.combine(block_combine(own, scratch));
     for (i32 k = first; k < end; k += stride) {
         Part<T, MASK, ALIGNED, 4> part;
         part.take(row, k, threads);

@@ -102,21 +102,12 @@ pub fn edge_shapes() -> Vec<Shape> {
         texts.push(format!("rows=1000,cols=3,dtype={dtype}"));
     }
     for text in [
-        "rows=5,cols=2056,store=bulk",
-        "rows=5,cols=1027,store=stream",
-        "rows=3,cols=50257,store=bulk,mask=causal,mask_rows=3",
-        "rows=3,cols=9000,cluster=2,warps=3,store=bulk,dtype=f32",
-        "rows=9,cols=72,form=1",
-        "rows=5,cols=4096,form=2",
-        "rows=5,cols=4104,form=3",
-        "rows=9,cols=2048,form=1,mask=causal,mask_rows=4",
-        "rows=9,cols=2048,form=2,mask=causal,mask_rows=9",
-        "rows=9,cols=2048,form=3,mask=causal,mask_rows=9",
+        "rows=3,cols=9000,cluster=2,warps=3,dtype=f32",
+        "rows=5,cols=9001,cluster=4,warps=2",
+        "rows=3,cols=9001,cluster=2,warps=7,mask=causal,mask_rows=3",
+        "rows=70,cols=40008",
     ] {
         texts.push(text.into());
-    }
-    for form in 1..6 {
-        texts.push(format!("rows=21,cols=264,mask=additive,mask_rows=4,form={form}"));
     }
     texts.push("rows=1000000,cols=16".into());
     texts.push("rows=4096,cols=4096,mask=causal,mask_rows=512,scale=0.0625".into());

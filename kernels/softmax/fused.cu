@@ -4,9 +4,13 @@
 // row or of several short ones.
 #include "row.cuh"
 
+// Streaming stores are worth 4 %, but not where half of a row is zeros that are written while the rest is read.
+#define STREAM(MASK) ((MASK) != MASK_CAUSAL)
+
 // LANES lanes share a row; a warp does 32 / LANES * R rows.
 template <class T, int MASK, bool ALIGNED, int LANES, int V, int R> WB_DEVICE void by_warp(const Problem<T>& p) {
     constexpr i32 GROUPS = 32 / LANES;
+    pdl_wait();
     i64 warp = static_cast<i64>(blockIdx.x) * (blockDim.x >> 5) + warp_id();
     i32 lane = static_cast<i32>(lane_id()) % LANES;
     i64 first = warp * (GROUPS * R) + lane_id() / LANES;
@@ -21,7 +25,8 @@ template <class T, int MASK, bool ALIGNED, int LANES, int V, int R> WB_DEVICE vo
         i64 row = first + r * GROUPS;
         Row<T, MASK, ALIGNED> here(p, min(row, p.rows - 1));
         Stat all = warp_combine<LANES>(part[r].digest(here, lane, LANES));
-        if (row < p.rows) part[r].store(here, lane, LANES, all);
+        if (r == R - 1) pdl_launch();
+        if (row < p.rows) part[r].store(here, lane, LANES, all, STREAM(MASK));
     }
 }
 
@@ -30,11 +35,13 @@ template <class T, int MASK, bool ALIGNED, int LANES, int V, int R> WB_DEVICE vo
 template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_block(const Problem<T>& p) {
     __shared__ Stat scratch[32];
     constexpr int V = HAS_MASK(MASK) ? 2 : 4;
+    pdl_wait();
     Row<T, MASK, ALIGNED> row(p, blockIdx.x);
     i32 first = static_cast<i32>(threadIdx.x), step = static_cast<i32>(blockDim.x);
     Part<T, MASK, ALIGNED, V> part;
     Stat all = block_combine(part.take(row, first, step), scratch);
-    part.store(row, first, step, all);
+    pdl_launch();
+    part.store(row, first, step, all, STREAM(MASK));
 }
 
 // Names: lanes of a row, vectors of a lane, rows of a lane. Rows that are whole vectors have their own kernels, a third of

@@ -1,7 +1,7 @@
 //! Launches of `softmax`: the entry's name, the grid, and the same seven arguments for every kernel.
 
 use super::choose::{self, Fused};
-use super::{Mask, Size, Store};
+use super::{Mask, Size};
 use crate::op::{Bindings, Chip, Launch, OpResult};
 
 pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>> {
@@ -39,23 +39,7 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
                 .cluster([b.blocks as u32, 1, 1])
                 .shared((b.warps * b.each * 16) as u32)
                 .programmatic();
-        let store = match s.tuning.store.unwrap_or(Store::Plain) {
-            Store::Plain => 0,
-            Store::Stream => 1,
-            Store::Bulk => 2,
-        };
-        return Ok(vec![arguments(launch, s, at)?.i32(b.each as i64).i32(store)]);
-    }
-    if let ("sweep", true, Some((v, r, store))) = (variant, aligned, choose::form(s)) {
-        let threads = choose::vectors(s).div_ceil(v).next_multiple_of(32) as u32;
-        let (name, blocks) = if r > 1 {
-            (format!("v{v}r{r}_s{store}"), s.mask_rows * rows.div_ceil(s.mask_rows).div_ceil(r))
-        } else {
-            (format!("v{v}_s{store}"), rows)
-        };
-        let entry = format!("softmax_sweep_{mask}_{name}");
-        let launch = Launch::new(image, entry, [blocks as u32, 1, 1], [threads, 1, 1]).programmatic();
-        return Ok(vec![arguments(launch, s, at)?]);
+        return Ok(vec![arguments(launch, s, at)?.i32(b.each as i64)]);
     }
     let (entry, blocks, threads, cluster) = match variant {
         "fused" => match choose::fused(s, aligned).expect("`supports` has asked") {
@@ -74,6 +58,7 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
     };
     let launch =
         Launch::new(image, entry, [blocks as u32, 1, 1], [threads as u32, 1, 1]).cluster([cluster as u32, 1, 1]);
+    let launch = if variant == "fused" { launch.programmatic() } else { launch };
     Ok(vec![arguments(launch, s, at)?])
 }
 

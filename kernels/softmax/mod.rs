@@ -45,17 +45,6 @@ pub struct Tuning {
     pub blocks: u64,
     /// Warps of a block (bulk).
     pub warps: u64,
-    pub store: Option<Store>,
-    /// Number of a form (sweep).
-    pub form: u64,
-}
-
-/// How `bulk` writes its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Store {
-    Plain,
-    Stream,
-    Bulk,
 }
 
 impl Size {
@@ -75,21 +64,11 @@ impl Size {
             mask_rows: shape.int_or("mask_rows", if mask == Mask::Causal { cols } else { rows })?,
             scale: shape.float_or("scale", 1.0)?,
             special: shape.choice("values", &["normal", "special"])? == "special",
-            tuning: Tuning {
-                blocks: shape.int_or("cluster", 0)?,
-                warps: shape.int_or("warps", 0)?,
-                store: match shape.choice("store", &["auto", "plain", "stream", "bulk"])? {
-                    "plain" => Some(Store::Plain),
-                    "stream" => Some(Store::Stream),
-                    "bulk" => Some(Store::Bulk),
-                    _ => None,
-                },
-                form: shape.int_or("form", 0)?,
-            },
+            tuning: Tuning { blocks: shape.int_or("cluster", 0)?, warps: shape.int_or("warps", 0)? },
         };
-        if ![0, 1, 2, 4, 8].contains(&size.tuning.blocks) || size.tuning.warps > 16 {
+        if ![0, 1, 2, 4, 8].contains(&size.tuning.blocks) || size.tuning.warps > 32 {
             return Err(crate::op_error!(
-                "softmax: cluster={} is none of 1, 2, 4, 8 or warps={} is above 16",
+                "softmax: cluster={} is none of 1, 2, 4, 8 or warps={} is above 32",
                 size.tuning.blocks,
                 size.tuning.warps
             ));
@@ -155,9 +134,7 @@ impl Op for Softmax {
             Dim { key: "values", default: "normal", about: "normal, or special: rows of NaN, infinities and extremes" },
             Dim { key: "dtype", default: "bf16", about: "bf16, f16 or f32, of x, out and an additive mask" },
             Dim { key: "cluster", default: "by row", about: "blocks of a row: 1, 2, 4, 8 (bulk)" },
-            Dim { key: "warps", default: "by row", about: "warps of a block, up to 16 (bulk)" },
-            Dim { key: "store", default: "auto", about: "plain, stream or bulk (bulk)" },
-            Dim { key: "form", default: "0", about: "which form (sweep)" },
+            Dim { key: "warps", default: "by row", about: "warps of a block, up to 32 (bulk)" },
         ]
     }
     fn variants(&self) -> &'static [Variant] {
@@ -186,13 +163,6 @@ impl Op for Softmax {
                     &[Arch::Sm90],
                     "the row in shared memory as it came, by the copy engine: a warp, a block or a cluster a row",
                 ),
-                Variant {
-                    name: "sweep",
-                    file: "sweep.cu",
-                    archs: &[Arch::Sm90],
-                    emulated: true,
-                    about: "forms of fused to be compared, bf16 on 16-byte boundaries",
-                },
                 Variant {
                     name: "by_hand",
                     file: "by_hand.ptx",
