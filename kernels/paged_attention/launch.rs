@@ -8,10 +8,6 @@ use crate::op_error;
 /// Least units (a tile for each warp) that make a block of `split_mma` worth starting.
 const LEAST_UNITS: u64 = 2;
 
-/// Most pieces to draw for each block of `split_mma` (as in the kernel), and the least units of one, if the ring is not deeper.
-const DRAWN: u64 = 8;
-const LEAST_PIECE: u64 = 2;
-
 /// Sizes of one launch, settled by a variant's own rules.
 struct Geometry {
     grid: [u64; 3],
@@ -58,18 +54,20 @@ fn geometry(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<
                 return Ok(Geometry { grid: [blocks, 1, 1], plan, pieces: blocks, piece_floats });
             }
             let ring = ring(variant, shape, spec, chip)?;
-            let resident = (u64::from(chip.sms) * ring.blocks_per_sm).min(shape.int_or("blocks", u64::MAX)?.max(1));
+            let resident = u64::from(chip.sms) * ring.blocks_per_sm;
             let side = match shape.int_or("side", 0)? {
                 0 => choose::side(tiles, resident),
                 n if tiles.is_multiple_of(n) => n,
                 n => return Err(op_error!("side={n} does not divide the {tiles} head tiles")),
             };
-            let units = b * tiles / side * spec.max_ctx.div_ceil(unit);
-            let most = (resident / side).min((units / LEAST_UNITS).max(1)).max(1);
-            // Runs of a list: a share for each block, and as many pieces to draw as the kernel makes of its eighth.
-            let runs = most + (units / 8).min(DRAWN * most);
-            let plan = (-(side as i64), LEAST_UNITS as i64);
-            Geometry { grid: [side * most, 1, 1], plan, pieces: 2 * side * runs, piece_floats }
+            let most = (b * tiles / side * spec.max_ctx.div_ceil(unit) / LEAST_UNITS).max(1);
+            let blocks = side * (resident / side).min(most).max(1);
+            Geometry {
+                grid: [blocks, 1, 1],
+                plan: (-(side as i64), LEAST_UNITS as i64),
+                pieces: 2 * blocks,
+                piece_floats,
+            }
         }
         "split_cluster" => {
             let grid = [cluster_size(shape, spec, chip)?, choose::head_tiles(spec, TILE_HEADS), b];
@@ -114,8 +112,7 @@ pub fn workspace(variant: &str, shape: &Shape, chip: &Chip) -> OpResult<u64> {
 
 fn counter_bytes(variant: &str, spec: &Spec) -> u64 {
     if variant == "split_mma" {
-        // One for each (request, head tile), one for the draws.
-        ((spec.batch() * choose::head_tiles(spec, TILE_HEADS) + 1) * 4).next_multiple_of(16)
+        (spec.batch() * choose::head_tiles(spec, TILE_HEADS) * 4).next_multiple_of(16)
     } else {
         0
     }
@@ -142,11 +139,7 @@ pub fn launches(variant: &str, shape: &Shape, chip: &Chip, at: &Bindings) -> OpR
         "split_mma" => {
             let ring = ring(variant, shape, &spec, chip)?;
             let launch = start(entry, grid, 128).shared(ring.shared as u32);
-            let piece = match shape.int_or("piece", LEAST_PIECE)? {
-                0 => 0,
-                n => n.max(ring.stages),
-            };
-            vec![with_args(launch)?.i32(ring.stages as i64).i32(piece as i64)]
+            vec![with_args(launch)?.i32(ring.stages as i64)]
         }
         "split_cluster" => {
             let ring = ring(variant, shape, &spec, chip)?;

@@ -27,7 +27,6 @@ pub const DIMS: &[Dim] = &[
         default: "by heads",
         about: "head tiles that neighbouring blocks read side by side (split_mma)",
     },
-    Dim { key: "piece", default: "2", about: "least units of a piece that blocks draw, 0 for none (split_mma)" },
     Dim { key: "stages", default: "0", about: "depth of the ring, 0 for as deep as fits (split_mma)" },
 ];
 
@@ -65,11 +64,6 @@ pub const EDGES: &[&str] = &[
     "lens=3:1000:20:1:900,max_ctx=5000,heads=4,kv_heads=1,d=64",
     "lens=3:1000:0:20:900,heads=12,kv_heads=6,d=64,side=3,fuse=rope_append",
     "lens=3:1000:0:20:900,heads=12,kv_heads=6,d=64,side=1",
-    "lens=3000:1:900:4000,heads=1,kv_heads=1,d=64,blocks=3",
-    "lens=3000:1:900:4000,heads=1,kv_heads=1,d=64,blocks=3,piece=0,fuse=rope_append",
-    "lens=1500:0:1100:30:100,heads=4,kv_heads=2,d=64,blocks=4,fuse=rope_append",
-    "lens=1500:0:1100:30:100,heads=4,kv_heads=2,d=64,blocks=4,side=1,piece=3",
-    "lens=40:700:1500:1:1:64:65,heads=6,kv_heads=6,d=64,blocks=3,kv=e4m3,k_scale=0.5",
     "batch=1,ctx=2048,fuse=rope_append",
     "batch=2,ctx=2049,max_ctx=4096",
 ];

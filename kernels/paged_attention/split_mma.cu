@@ -9,10 +9,6 @@
 // heads of a token lie side by side in memory, and what one block opens (a row of DRAM, a page of the address
 // translation) the others find open.
 //
-// Equal bytes are not equal time: the multiprocessors of a small processing cluster (GPC) share its port with fewer
-// others and are through a fifth sooner. So the last eighth of long lists is cut into short pieces that blocks draw, one
-// ahead, from a counter. Where runs begin and end does not depend on who draws them, nor does the result.
-//
 // A run that covers a whole (request, head tile) writes its output; otherwise its piece goes to the workspace and the
 // block that arrives last (a counter) joins all pieces in list order: the sum does not depend on who came last.
 //
@@ -31,14 +27,8 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
     float* exchange;
     unsigned char* prepared;  // at the exchange's place: queries and the new token, until the piece ends
     u32* last;
-    i32 side, rounds;      // heads side by side, heads of a list
-    i32 run, beside;       // the run at hand, by its number in the list, and which of the lists
-    i32 base = 0, extra = 0, blocks = 0;     // the even share: the first `extra` of a list's blocks take base + 1 units
-    i32 fixed = 0, piece = 1, pool = 0;      // units that are shared out, units of a piece to draw, such pieces of a list
-    u32* draws;            // draws of this launch, by all blocks
-    i32* board;            // the piece that the block has drawn for its next run
-    Cursor upcoming;       // where that begins
-    bool has_next = false;
+    i32 side, rounds, place;  // heads side by side, heads of a list, this block's place in the list's shares
+    i32 base = 0, extra = 0;  // the even share: the first `extra` of a list's blocks take base + 1 units
 
     WB_DEVICE Stream(const Problem& p, unsigned char* smem, int stages) : Base(p, smem, stages) {
         exchange = reinterpret_cast<float*>(smem + WARPS * stages * Base::STAGE);
@@ -46,18 +36,11 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
         last = reinterpret_cast<u32*>(smem + WARPS * stages * Base::STAGE + Base::EXCHANGE);
         side = p.plan_a < 0 ? -p.plan_a : 1;
         rounds = this->units_h / side;
-        run = blockIdx.x / side;
-        beside = blockIdx.x - run * side;
-        draws = p.counters + p.batch * this->units_h;
-        board = reinterpret_cast<i32*>(last + 1);
+        place = blockIdx.x / side;
     }
 
-    WB_DEVICE i32 start_of(i32 run) const {
-        if (run >= blocks) return fixed + (run - blocks) * piece;
-        return run * base + (run < extra ? run : extra);
-    }
-    WB_DEVICE i32 run_of(i32 unit) const {
-        if (unit >= fixed) return blocks + (unit - fixed) / piece;
+    WB_DEVICE i32 start_of(i32 block) const { return block * base + (block < extra ? block : extra); }
+    WB_DEVICE i32 block_of(i32 unit) const {
         i32 big = extra * (base + 1);
         return unit < big ? unit / (base + 1) : extra + (unit - big) / base;
     }
@@ -76,15 +59,15 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
         this->enter_head(c);
     }
 
-    // Finds this block's first run: where it begins and how many units. Every warp computes the same.
-    WB_DEVICE i32 plan(Cursor& c, i32 least_piece) {
+    // Finds this block's run: the first unit and how many. Every warp computes the same.
+    WB_DEVICE i32 plan(Cursor& c) {
         if (p.plan_a > 0) {
-            i32 nth = blockIdx.x % p.plan_b, bh = blockIdx.x / p.plan_b;
+            i32 piece = blockIdx.x % p.plan_b, bh = blockIdx.x / p.plan_b;
             c.b = bh / this->units_h;
             c.h = bh % this->units_h;
             this->enter(c);
             this->enter_head(c);
-            c.tile = nth * p.plan_a;
+            c.tile = piece * p.plan_a;
             i32 left = c.tiles - c.tile;
             return left <= 0 ? 0 : (left < p.plan_a ? left : p.plan_a);
         }
@@ -93,26 +76,12 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
 #pragma unroll
         for (int d = 16; d > 0; d /= 2) mine += __shfl_xor_sync(WB_FULL_MASK, mine, d);
         i32 total = mine * rounds, most = static_cast<i32>(gridDim.x) / side;
-        blocks = total / p.plan_b;
+        i32 blocks = total / p.plan_b;
         blocks = blocks < 1 ? 1 : (blocks > most ? most : blocks);
-        fixed = total;
-        // Shares of at least 16 units: below, what could be evened out is less than a piece costs.
-        if (least_piece > 0 && total >= 16 * most) {
-            i32 loose = total / 8;
-            piece = (loose + 8 * most - 1) / (8 * most);
-            if (piece < least_piece) piece = least_piece;
-            pool = loose / piece;
-            fixed = total - pool * piece;
-        }
-        base = fixed / blocks;
-        extra = fixed - base * blocks;
-        if (run >= blocks || total == 0) return 0;
-        locate(c, start_of(run));
-        return base + (run < extra ? 1 : 0);
-    }
-
-    // The unit with that number in the list.
-    WB_DEVICE void locate(Cursor& c, i32 first) const {
+        base = total / blocks;
+        extra = total - base * blocks;
+        if (place >= blocks || total == 0) return 0;
+        i32 first = start_of(place), n = base + (place < extra ? 1 : 0);
         i32 before = 0;  // tiles of the requests before the 32 at hand
         i32 want = first / rounds;
         for (i32 b0 = 0;; b0 += 32) {
@@ -131,10 +100,10 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
                 c.b = b0 + owner;
                 this->enter(c);
                 i32 within = first - prior * rounds, round = within / c.tiles;
-                c.h = round * side + beside;
+                c.h = round * side + static_cast<i32>(blockIdx.x) - place * side;
                 c.tile = within - round * c.tiles;
                 this->enter_head(c);
-                return;
+                return n;
             }
             before += __shfl_sync(WB_FULL_MASK, sum, 31);
         }
@@ -159,97 +128,63 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
         }
     }
 
-    WB_DEVICE void work(i32 least_piece) {
+    WB_DEVICE void run() {
         pdl_launch();
-        Cursor c;
-        i32 n = plan(c, least_piece);
+        Cursor c, ahead;
+        i32 n = plan(c);
         // Keys and values of earlier tokens were written by earlier steps, so with `fused` they may be fetched while
         // the projections are still being computed; without it the kernel before this one appended a token.
         if (n > 0) prefetch_table(c, n);
         if (!p.fused) pdl_wait();
-        Ahead ahead{c, n, n > 0 ? this->page_id(c) : -1};
+        ahead = c;
+        i32 issued = 0;
+        i32 id = n > 0 ? this->page_id(ahead) : -1;
         for (int s = 0; s < this->stages; s++) {
-            next(ahead, s);
+            issued = next(ahead, id, issued, n, s);
             cp_async_commit();
         }
         if (p.fused) pdl_wait();
         empty_rows();
 
         int slot = 0;
-        for (;;) {
-            i32 done = 0, drawn = -1;
-            while (done < n) {
-                i32 first_tile = c.tile;
-                i32 left = c.tiles - c.tile;
-                i32 now = n - done < left ? n - done : left;
-                bool has_new = p.fused && now == left, draw = pool > 0 && done == 0;
-                __syncthreads();  // the piece before may still be joining in the exchange
-                if (draw && threadIdx.x == 0) drawn = static_cast<i32>(atomicAdd(draws, 1u));
-                this->prepare(c, prepared, has_new);
-                if (draw && threadIdx.x == 0) *board = drawn;
-                __syncthreads();
-                if (draw) {
-                    drawn = *board;
-                    has_next = drawn < pool * side;
-                    take_up(ahead, drawn);
-                }
-                this->take_q(prepared);
-                has_new = has_new && this->holds_last(c);
-                this->reset();
-                Cursor seg = c;
-                for (i32 i = 0; i < now; i++) {
-                    cp_async_wait_upto(this->stages - 1);
-                    __syncwarp();
-                    if (has_new && i == now - 1) this->patch(c, prepared + HEADS * Base::Q_PITCH, slot);
-                    this->fold(c, slot);
-                    __syncwarp();  // every lane has read the stage before it is filled again
-                    next(ahead, slot);
-                    take_up(ahead, drawn);
-                    cp_async_commit();
-                    slot = slot + 1 == this->stages ? 0 : slot + 1;
-                    this->advance(c);
-                }
-                done += now;
-                finish(seg, first_tile, now, done);
+        i32 done = 0;
+        while (done < n) {
+            i32 first_tile = c.tile;
+            i32 left = c.tiles - c.tile;
+            i32 now = n - done < left ? n - done : left;
+            bool has_new = p.fused && now == left;
+            __syncthreads();  // the piece before may still be joining in the exchange
+            this->prepare(c, prepared, has_new);
+            __syncthreads();
+            this->take_q(prepared);
+            has_new = has_new && this->holds_last(c);
+            this->reset();
+            Cursor seg = c;
+            for (i32 i = 0; i < now; i++) {
+                cp_async_wait_upto(this->stages - 1);
+                __syncwarp();
+                if (has_new && i == now - 1) this->patch(c, prepared + HEADS * Base::Q_PITCH, slot);
+                this->fold(c, slot);
+                __syncwarp();  // every lane has read the stage before it is filled again
+                issued = next(ahead, id, issued, n, slot);
+                cp_async_commit();
+                slot = slot + 1 == this->stages ? 0 : slot + 1;
+                this->advance(c);
             }
-            // A draw beyond the pool is a block's last; the last of all leaves the counter as it found it.
-            if (pool == 0 || drawn >= pool * side) {
-                if (threadIdx.x == 0 && pool > 0 && drawn == pool * side + static_cast<i32>(gridDim.x) - 1) *draws = 0;
-                break;
-            }
-            run = blocks + drawn / side;
-            beside = drawn - drawn / side * side;
-            c = upcoming;
-            n = piece;
+            done += now;
+            finish(seg, first_tile, now, done);
         }
         cp_async_wait<0>();
     }
 
-    // What is asked for next: the unit, how many are left of its run, the page of this lane's key.
-    struct Ahead {
-        Cursor c;
-        i32 left, id;
-    };
-    WB_DEVICE void next(Ahead& a, int stage) const {
-        if (a.left == 0) return;
-        this->issue(a.c, a.id, stage);
-        if (--a.left > 0) {
-            advance(a.c);
-            a.id = this->page_id(a.c);
+    WB_DEVICE i32 next(Cursor& ahead, i32& id, i32 issued, i32 n, int stage) const {
+        if (issued == n) return n;
+        this->issue(ahead, id, stage);
+        if (++issued < n) {
+            this->advance(ahead);
+            id = this->page_id(ahead);
         }
-    }
-    // Goes on with the piece that was drawn where everything of the run at hand has been asked for. A run has at least
-    // as many units as the ring has stages, so this happens before the ring would miss one.
-    WB_DEVICE void take_up(Ahead& a, i32 drawn) {
-        if (a.left > 0 || !has_next) return;
-        has_next = false;
-        i32 nth = drawn / side, own = beside;
-        beside = drawn - nth * side;
-        locate(upcoming, fixed + nth * piece);
-        beside = own;
-        a.c = upcoming;
-        a.left = piece;
-        a.id = this->page_id(a.c);
+        return issued;
     }
 
     // A piece is over: write the output if it is all of its (request, head tile), else hand it to the last to arrive.
@@ -259,7 +194,7 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
         __syncthreads();
         i32 live = this->live_heads(seg), head0 = seg.kv * this->group + this->first_head(seg);
         bool whole = now == seg.tiles;
-        float* to = p.partial + static_cast<i64>(slot_of(first_tile, now, done)) * PIECE;
+        float* piece = p.partial + static_cast<i64>(slot_of(first_tile, now, done)) * PIECE;
         for (int item = threadIdx.x; item < live * (D / 8); item += Base::THREADS) {
             int head = item / (D / 8), d0 = item % (D / 8) * 8;
             float acc[8], top, sum;
@@ -267,33 +202,33 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
             if (whole) {
                 write_out<T, D>(p, seg.b, head0 + head, d0, acc, top, sum);
             } else {
-                st16(to + head * D + d0, pack16<float>(acc));
-                st16(to + head * D + d0 + 4, pack16<float>(acc + 4));
+                st16(piece + head * D + d0, pack16<float>(acc));
+                st16(piece + head * D + d0 + 4, pack16<float>(acc + 4));
                 if (d0 == 0) {
-                    to[HEADS * D + head * 2] = top;
-                    to[HEADS * D + head * 2 + 1] = sum;
+                    piece[HEADS * D + head * 2] = top;
+                    piece[HEADS * D + head * 2 + 1] = sum;
                 }
             }
         }
         if (!whole) join_pieces(seg, first_tile, now, done, head0, live);
     }
 
-    // Where this run's piece lies: with the even share a run has at most two, the end of one (request, head tile) and the
-    // beginning of another.
+    // Where this block's piece lies: with the even share a block has at most two, the end of one (request, head tile)
+    // and the beginning of another.
     WB_DEVICE i32 slot_of(i32 first_tile, i32 now, i32 done) const {
         if (p.plan_a > 0) return blockIdx.x;
-        return 2 * (run * side + beside) + (done > now && first_tile == 0 ? 1 : 0);
+        return 2 * blockIdx.x + (done > now && first_tile == 0 ? 1 : 0);
     }
 
     WB_DEVICE void join_pieces(const Cursor& seg, i32 first_tile, i32 now, i32 done, i32 head0, i32 live) {
-        i32 first_run, pieces, unit0 = 0;
+        i32 first_block, pieces, unit0 = 0;
         if (p.plan_a > 0) {
-            first_run = blockIdx.x - first_tile / p.plan_a;
+            first_block = blockIdx.x - first_tile / p.plan_a;
             pieces = (seg.tiles + p.plan_a - 1) / p.plan_a;
         } else {
-            unit0 = start_of(run) + (done - now) - first_tile;  // where the (request, head tile) begins in the list
-            first_run = run_of(unit0);
-            pieces = run_of(unit0 + seg.tiles - 1) - first_run + 1;
+            unit0 = start_of(place) + (done - now) - first_tile;  // where the (request, head tile) begins in the list
+            first_block = block_of(unit0);
+            pieces = block_of(unit0 + seg.tiles - 1) - first_block + 1;
         }
         u32* counter = p.counters + seg.b * this->units_h + seg.h;
         // The barrier puts every thread's stores before thread 0's release, and its acquire before every thread's loads.
@@ -314,8 +249,8 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
                 i32 now_pieces = min(pieces - i0, CHUNK);
                 __syncthreads();  // the exchange is free
                 for (int i = threadIdx.x; i < now_pieces * live * 2; i += THREADS) {
-                    int nth = i / (live * 2), at = i - nth * live * 2;
-                    exchange[nth * HEADS * 2 + at] = piece_at(first_run, i0 + nth, unit0)[HEADS * D + at];
+                    int piece = i / (live * 2), at = i - piece * live * 2;
+                    exchange[piece * HEADS * 2 + at] = piece_at(first_block, i0 + piece, unit0)[HEADS * D + at];
                 }
                 __syncthreads();
                 const float* ml = exchange + head * 2;
@@ -331,7 +266,7 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
 #pragma unroll
                     for (int k = 0; k < BATCH; k++) {
                         i32 at = i0 + min(i + k, now_pieces - 1);
-                        o[k] = ld16(piece_at(first_run, at, unit0) + head * D + d0);
+                        o[k] = ld16(piece_at(first_block, at, unit0) + head * D + d0);
                     }
 #pragma unroll
                     for (int k = 0; k < BATCH; k++) {
@@ -354,18 +289,19 @@ template <class T, class KV, int D> struct Stream : Decode<T, KV, D, 4> {
         out[1] = pack2<T>(acc[2] * f, acc[3] * f);
         if (d0 == 0) p.lse[row] = sum == 0.0f ? WB_NEG_INF : (top + lg2(sum)) * ATTN_LN2;
     }
-    WB_DEVICE const float* piece_at(i32 first_run, i32 i, i32 unit0) const {
-        i32 at = first_run + i;
+    WB_DEVICE const float* piece_at(i32 first_block, i32 i, i32 unit0) const {
+        i32 at = first_block + i;
         if (p.plan_a > 0) return p.partial + static_cast<i64>(at) * PIECE;
-        return p.partial + static_cast<i64>(2 * (at * side + beside) + (start_of(at) < unit0 ? 1 : 0)) * PIECE;
+        i32 block = at * side + static_cast<i32>(blockIdx.x) - place * side;
+        return p.partial + static_cast<i64>(2 * block + (start_of(at) < unit0 ? 1 : 0)) * PIECE;
     }
 };
 
 #define SPLIT_MMA(name, T, KV, D)                                          \
-    WB_KERNEL void __launch_bounds__(128, 2) name(ATTN_PARAMS, i32 stages, i32 least_piece) { \
+    WB_KERNEL void __launch_bounds__(128, 2) name(ATTN_PARAMS, i32 stages) { \
         WB_DYN_SHARED(unsigned char, smem);                                \
         Problem p{ATTN_ARGS};                                              \
-        Stream<T, KV, D>(p, smem, stages).work(least_piece);                \
+        Stream<T, KV, D>(p, smem, stages).run();                           \
     }                                                                      \
     WB_ENTRY(name)
 #define SPLIT_MMA_DIMS(T, KV, types)                                       \

@@ -88,10 +88,11 @@ pub struct Bulk {
     pub whole: bool,
 }
 
-/// Vectors of a warp in a block (4 KiB), and the most where a warp has a whole row: with 8 KiB each the passes of a row
-/// take so long that fewer rows are being read (4096 x 32768: 133.1 µs instead of 130.9).
+/// Vectors of a warp's run (4 KiB): with twice as many the passes of a row take so long that fewer rows are being read
+/// (4096 x 32768: 133.1 µs instead of 130.9).
 const RUN: u64 = 256;
-const WHOLE: u64 = 512;
+/// The same for rows that are not whole vectors, whose kernels need more registers, and for a warp that has a whole row.
+const LONG_RUN: u64 = 512;
 /// Bytes of a block's part of a row: three of them are resident, one reads, one computes, one writes.
 const PART: u64 = 64 << 10;
 /// Shared memory that a block needs besides.
@@ -99,11 +100,9 @@ const BESIDE: u64 = 2 << 10;
 
 /// None where a row exceeds what eight blocks hold.
 pub fn bulk(s: &Size, chip: &Chip) -> Option<Bulk> {
-    // Runs begin on lines of eight vectors, rows anywhere.
-    let lines = (s.cols * s.dtype.size()).is_multiple_of(128);
-    let v = vectors(s).max(1) + if lines { 0 } else { 7 };
+    let v = vectors(s).max(1);
     let t = &s.tuning;
-    if v <= WHOLE && t.blocks == 0 {
+    if v <= LONG_RUN && t.blocks == 0 {
         let warps = if t.warps > 0 { t.warps.min(8) } else { 2 };
         return Some(Bulk { blocks: 1, warps, each: v.next_multiple_of(8), whole: true });
     }
@@ -120,7 +119,8 @@ pub fn bulk(s: &Size, chip: &Chip) -> Option<Bulk> {
             blocks /= 2;
         }
     }
-    let warps = if t.warps > 0 { t.warps } else { v.div_ceil(blocks * RUN).min(32) };
+    let run = if whole_vectors(s) { RUN } else { LONG_RUN };
+    let warps = if t.warps > 0 { t.warps } else { v.div_ceil(blocks * run).min(32) };
     let each = v.div_ceil(blocks * warps).next_multiple_of(8);
     (warps * each * 16 <= most).then_some(Bulk { blocks, warps, each, whole: false })
 }
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(bulk("rows=32768,cols=4096"), Some(Bulk { blocks: 1, warps: 2, each: 512, whole: true }));
         assert_eq!(bulk("rows=4096,cols=32768"), block(1, 16, 256));
         assert_eq!(bulk("rows=1024,cols=128256"), block(4, 16, 256));
-        assert_eq!(bulk("rows=2048,cols=50257"), block(2, 13, 248));
+        assert_eq!(bulk("rows=2048,cols=50257"), block(2, 7, 456));
         assert_eq!(bulk("rows=64,cols=128256"), block(2, 32, 256));
         assert_eq!(bulk("rows=1,cols=1m"), None);
         for cols in (1..70_000).step_by(37).chain([128_256, 151_936, 262_144, 262_145]) {
