@@ -149,9 +149,11 @@ mod tests {
         assert_eq!(of(|x| 800.0 + 0.99 * x).efficiency, 1.0);
     }
 
-    /// Where the built-in fits come from; after other runs: `workbench predict calibrate reports/h200/…/*.jsonl --source
-    /// SOURCE --json data/calibration-h200.json`.
-    const SOURCE: &str = "reports/h200/2026-11-30-bench, reports/h200/2026-11-30-bench-late";
+    /// Where the built-in fits come from. After other runs: `workbench predict calibrate FILES --source SOURCE --json
+    /// data/calibration-h200.json` with the `bench` rows of these folders; of a sweep, those of its `calibration.jsonl` only,
+    /// because its other rows are what predictions are tried on.
+    const SOURCE: &str =
+        "reports/h200/2026-11-30-bench, reports/h200/2026-11-30-bench-late, reports/h200/2026-11-30-sweep";
 
     #[test]
     fn the_data_file_is_what_the_committed_runs_give() {
@@ -160,6 +162,9 @@ mod tests {
         for folder in SOURCE.split(", ") {
             let mut names: Vec<_> = std::fs::read_dir(root.join(folder)).unwrap().map(|e| e.unwrap().path()).collect();
             names.sort();
+            if names.iter().any(|p| p.ends_with("sealed.jsonl")) {
+                names.retain(|p| p.ends_with("calibration.jsonl"));
+            }
             all.extend(names.iter().flat_map(|p| points("x", &std::fs::read_to_string(p).unwrap()).unwrap()));
         }
         assert!(calibrate(&all, SOURCE) == Calibration::default(), "see SOURCE for how to make the file again");
