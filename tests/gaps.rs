@@ -163,3 +163,98 @@ fn compare_explains_the_difference_and_gates() {
     assert_eq!((v["wall_delta_ns"].as_i64(), v["verdict"].as_str()), (Some(0), Some("same")));
     assert_eq!(run(&["compare", text(&a), text(&b), "--max-regression", "x"]).status.code(), Some(2));
 }
+
+/// A trace that `step --out` wrote has its plan beside it: each kernel stands under its node's class, with floor and
+/// prediction, and the median step is the one that `step` prints.
+#[test]
+fn a_recorded_steps_trace_is_accounted_by_plan_node() {
+    let run_folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/h200/2026-11-30-step-bf16");
+    let trace = run_folder.join("graph.wbt.gz");
+    let gaps = json(&["gaps", text(&trace)]);
+    let step = json(&["step", "--from", text(&run_folder)]);
+    let kernels = |v: &Value| -> Vec<Value> {
+        v["lines"].as_array().unwrap().iter().filter(|l| l["kind"] == "kernel").cloned().collect()
+    };
+    let names = |v: &Value| {
+        let mut names: Vec<String> = kernels(v).iter().map(|l| l["name"].as_str().unwrap().to_string()).collect();
+        names.sort();
+        names
+    };
+    let classes: Vec<&str> =
+        step["steps"][0]["classes"].as_array().unwrap().iter().map(|c| c["class"].as_str().unwrap()).collect();
+    assert!(names(&gaps).len() >= 5 && names(&step).iter().all(|n| names(&gaps).contains(n)), "{:?}", names(&gaps));
+    for l in kernels(&gaps).iter().chain(gaps["kernels"].as_array().unwrap()).filter(|l| l["kind"] == "kernel") {
+        assert!(classes.contains(&l["name"].as_str().unwrap()), "{l}");
+        assert!(l["floor_ns"].as_i64() > Some(0) && l["predicted_ns"].is_i64(), "{l}");
+    }
+    assert!(gaps["plan"].as_str().unwrap().starts_with("llama-3-8b bf16"), "{}", gaps["plan"]);
+    assert_eq!(gaps["residual_ns"], 0);
+    // Moved away from its plan it has the kernels' own names; with a plan of another step it says so and goes on.
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("graph.wbt.gz");
+    std::fs::copy(&trace, &alone).unwrap();
+    let bare = json(&["gaps", text(&alone)]);
+    assert!(bare["plan"].is_null() && kernels(&bare).iter().all(|l| l["floor_ns"].is_null()));
+    assert_eq!(bare["window_ns"], gaps["window_ns"]);
+    std::fs::copy(
+        run_folder.with_file_name("2026-11-30-step-w4a16").join("step.json"),
+        folder.path().join("step.json"),
+    )
+    .unwrap();
+    let o = run(&["gaps", text(&alone), "--json", "-"]);
+    assert!(o.status.success());
+    assert!(String::from_utf8_lossy(&o.stderr).contains("step.json does not fit"));
+}
+
+/// `compare` takes what `step --out` leaves: the folder, its step.json, or one of its traces.
+#[test]
+fn compare_takes_recorded_steps() {
+    let reports = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/h200");
+    let (bf16, w4a16) = (reports.join("2026-11-30-step-bf16"), reports.join("2026-11-30-step-w4a16"));
+    let v = json(&["compare", text(&bf16), text(&w4a16)]);
+    assert_eq!((v["residual_ns"].as_i64(), v["verdict"].as_str()), (Some(0), Some("faster")));
+    let [a, b] = [&bf16, &w4a16].map(|run| json(&["step", "--from", text(run)])["window_ns"].as_i64().unwrap());
+    assert_eq!((v["a_window_ns"].as_i64(), v["b_window_ns"].as_i64()), (Some(a), Some(b)));
+    assert_eq!(v["wall_delta_ns"].as_i64(), Some(b - a));
+    // By class, so that kernels of other names stand on one line.
+    let row = v["lines"].as_array().unwrap().iter().find(|l| l["kind"] == "kernel" && l["name"] == "gate_up").unwrap();
+    assert!(row["a_count"].as_u64() > Some(0) && row["b_count"].as_u64() > Some(0), "{row}");
+    let other = json(&["compare", text(&bf16.join("step.json")), text(&w4a16.join("graph.wbt.gz"))]);
+    assert_eq!((&other["lines"], &other["verdict"]), (&v["lines"], &v["verdict"]));
+    // The other mode, by its trace; and a run against a plain trace.
+    let stream = json(&["compare", text(&bf16), text(&bf16.join("stream.wbt.gz"))]);
+    assert_eq!(stream["a_window_ns"].as_i64(), Some(a));
+    assert_ne!(stream["b_window_ns"], stream["a_window_ns"]);
+    let folder = tempfile::tempdir().unwrap();
+    let plain = capture(folder.path(), "a.json", 4, 1);
+    assert_eq!(json(&["compare", text(&bf16), text(&plain)])["residual_ns"], 0);
+    for (args, words) in [
+        (vec![text(folder.path()), text(&bf16)], "a folder without step.json"),
+        (vec![text(&bf16), text(&bf16), "--step", "graph"], "has its own"),
+    ] {
+        let o = run(&[&["compare"], args.as_slice()].concat());
+        assert_eq!(o.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&o.stderr).contains(words), "{}", String::from_utf8_lossy(&o.stderr));
+    }
+}
+
+/// A recording that was cut, as a full disk or a broken download leaves it, is accounted up to the cut.
+#[test]
+fn a_cut_recording_is_accounted_up_to_the_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/loop/loop_eager.wbt.gz");
+    let bytes = std::fs::read(&whole).unwrap();
+    let cut = folder.path().join("graph.wbt.gz");
+    std::fs::write(&cut, &bytes[..bytes.len() * 2 / 3]).unwrap();
+    let v = json(&["doctor", text(&cut)]);
+    let truncated = v["defects"].as_array().unwrap().iter().find(|d| d["defect"] == "truncated").unwrap();
+    assert!(
+        truncated["count"] == 1 && truncated["first_offset"].as_u64() > Some(bytes.len() as u64 / 3),
+        "{truncated}"
+    );
+    let (part, all) = (json(&["gaps", text(&cut)]), json(&["gaps", text(&whole)]));
+    let operations = |v: &Value| v["operations"].as_u64().unwrap();
+    assert!(operations(&part) > operations(&all) / 3 && operations(&part) < operations(&all));
+    assert_eq!(part["residual_ns"], 0);
+    assert!(part["defects"].as_array().unwrap().iter().any(|d| d["defect"] == "truncated"));
+}

@@ -1,20 +1,24 @@
-//! `workbench compare A B`: where the time went between two captures, line by line, adding up exactly.
+//! `workbench compare A B`: where the time went between two captures or two recorded steps, line by line, adding up exactly.
 
 use super::table::{Sheet, delta_us, grouped, percent, short, us};
 use super::{OutputArgs, write_output};
 use crate::error::{Error, Kind, Result};
+use crate::explain::step::account;
 use crate::profile::compare::{Difference, Interval, Sequences, Verdict, difference, judge, sequences};
 use crate::profile::import;
 use crate::profile::ledger::{Accountant, Ledger, Line, Options};
 use crate::profile::steps::{self, Selector, Steps};
+use crate::profile::native;
 use crate::profile::trace::Trace;
+use crate::run::step::recording::Recording;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The capture before: a trace, or JSON of `step`, `trace` or `gaps`
+    /// The capture before: a trace, a folder that `step --out` wrote (its first mode; name the trace in it for another), or
+    /// JSON of `step`, `trace` or `gaps`
     a: PathBuf,
     /// The capture after
     b: PathBuf,
@@ -61,10 +65,80 @@ struct Side {
     how: String,
 }
 
-pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
-    if out.html.is_some() {
-        return Err(Error::usage("`compare` writes no HTML").try_next("workbench compare A B --md FILE"));
+/// What a path stands for.
+enum Subject {
+    /// A mode of a recorded step: its folder, its step.json, or one of its traces.
+    Run(Box<Recording>, usize, PathBuf),
+    /// A report of ours in JSON.
+    Report(Value),
+    Trace,
+}
+
+impl Subject {
+    fn of(path: &Path, args: &Args) -> Result<Self> {
+        let folder = match path {
+            _ if path.is_dir() => {
+                if !path.join("step.json").is_file() {
+                    return Err(Error::usage(format!("{} is a folder without step.json", path.display()))
+                        .try_next("give a trace file, or a folder that `workbench step --out DIR` wrote"));
+                }
+                Some(path)
+            }
+            _ if path.file_name().is_some_and(|n| n == "step.json") => Some(path.parent().unwrap_or(Path::new(""))),
+            _ => None,
+        };
+        if let Some(folder) = folder {
+            if !matches!(args.step, Selector::Auto) {
+                return Err(Error::usage(format!("--step finds steps in traces, and {} has its own", path.display()))
+                    .try_next(format!("the trace itself, such as {}", folder.join("graph.wbt.gz").display())));
+            }
+            return Ok(Self::Run(Box::new(Recording::load(folder)?), 0, folder.to_path_buf()));
+        }
+        if let Some(value) = report(path)? {
+            return Ok(Self::Report(value));
+        }
+        // A trace whose plan is known is accounted as its step is, unless other steps were asked for.
+        if matches!(args.step, Selector::Auto)
+            && let Ok(Some((recording, mode))) = Recording::of_trace(path)
+        {
+            return Ok(Self::Run(Box::new(recording), mode, path.parent().unwrap_or(Path::new("")).to_path_buf()));
+        }
+        Ok(Self::Trace)
     }
+
+    /// The side that this is; none for a trace, which must be kept open while it is compared.
+    fn side(&self, path: &Path) -> Result<Option<Side>> {
+        match self {
+            Self::Run(recording, mode, folder) => run_side(recording, *mode, folder).map(Some),
+            Self::Report(value) => recorded(path, value).map(Some),
+            Self::Trace => Ok(None),
+        }
+    }
+}
+
+/// A mode of a recorded step, accounted as `step` does: its kernels under the classes of their plan nodes.
+fn run_side(recording: &Recording, mode: usize, folder: &Path) -> Result<Side> {
+    let Some(m) = recording.modes.get(mode) else {
+        return Err(Error::usage(format!("{} holds no mode of a step", folder.join("step.json").display())));
+    };
+    let file = folder.join(&m.trace);
+    let trace = native::open(&file)?.trace;
+    let a = account(recording, m, &trace).map_err(|e| e.at(file.display()))?;
+    Ok(Side {
+        how: format!(
+            "median step of {} ({}, {}; untraced {} µs)",
+            a.step_ns.len(),
+            recording.title,
+            m.mode,
+            us(m.untraced.median_ns.round() as i64)
+        ),
+        times: a.step_ns.iter().map(|ns| *ns as f64).collect(),
+        clock_ns: trace.resolution_ns,
+        ledger: a.ledger,
+    })
+}
+
+pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let (a, b, relation) = sides(&args)?;
     let changes = difference(&a.ledger, &b.ledger, &relation.as_ref().map_or_else(Default::default, |r| r.renames.clone()));
     if changes.residual_ns != 0 {
@@ -99,15 +173,13 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
 
 /// The two sides, and how their kernel sequences relate where both are traces.
 fn sides(args: &Args) -> Result<(Side, Side, Option<Sequences>)> {
-    let (ja, jb) = (report(&args.a)?, report(&args.b)?);
-    if let (Some(ja), Some(jb)) = (&ja, &jb) {
-        return Ok((recorded(&args.a, ja)?, recorded(&args.b, jb)?, None));
-    }
-    if let Some(ja) = &ja {
-        return Ok((recorded(&args.a, ja)?, with_trace(&args.b, args, |s, _| Ok(s))?, None));
-    }
-    if let Some(jb) = &jb {
-        return Ok((with_trace(&args.a, args, |s, _| Ok(s))?, recorded(&args.b, jb)?, None));
+    let side = |path: &Path| Subject::of(path, args)?.side(path);
+    let trace = |path: &Path| with_trace(path, args, |s, _| Ok(s));
+    match (side(&args.a)?, side(&args.b)?) {
+        (Some(a), Some(b)) => return Ok((a, b, None)),
+        (Some(a), None) => return Ok((a, trace(&args.b)?, None)),
+        (None, Some(b)) => return Ok((trace(&args.a)?, b, None)),
+        (None, None) => {}
     }
     with_trace(&args.a, args, |a, (trace_a, accountant_a)| {
         with_trace(&args.b, args, |b, (trace_b, accountant_b)| {

@@ -3,23 +3,26 @@
 use super::table::{Sheet, delta_us, grouped, percent, short, us};
 use super::{OutputArgs, write_output};
 use crate::error::{Error, Result};
+use crate::explain;
 use crate::profile::defects::{self, Audit, severity};
 use crate::profile::export::perfetto;
 use crate::profile::import::ncu;
 use crate::profile::gaps::{GapReport, KernelRow, Source};
 use crate::profile::import::{self, Loaded};
-use crate::profile::ledger::{Accountant, Detail, Floors, LineKind, Options};
+use crate::profile::ledger::{Accountant, Detail, Floors, Labels, LineKind, Options};
 use crate::profile::steps::{self, Selector, Steps};
 use crate::profile::trace::Trace;
 use crate::roofline::store;
 use crate::report::html::{Page, Section};
 use crate::report;
+use crate::run::step::recording::Recording;
 use crate::units::Provenance;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Traces: our own, PyTorch profiler or Chrome JSON (plain, .gz, .zst), Nsight Systems SQLite
+    /// Traces: our own, PyTorch profiler or Chrome JSON (plain, .gz, .zst), Nsight Systems SQLite. In a folder of `step
+    /// --out` each kernel gets the class of its plan node, with floor and prediction (step.json beside the trace has them)
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// How to find steps: auto, whole, profiler, graph, repeat, range:REGEX or kernel:REGEX
@@ -119,9 +122,10 @@ pub(super) fn account(file: &Path, loaded: &Loaded, args: &Args) -> Result<Vec<G
         };
         return Err(Error::untrusted(what).try_next(format!("workbench doctor {}", file.display())));
     }
+    let plan = plan(file, trace);
     let mut reports = Vec::new();
     for &device in &devices {
-        let options = options(trace, &audit, device, args)?;
+        let options = options(trace, &audit, device, plan.as_ref(), args)?;
         let accountant = Accountant::new(trace, device, &options);
         let Some(span) = accountant.span() else {
             eprintln!("workbench: device {device} of {}: no operation has usable times", file.display());
@@ -132,7 +136,9 @@ pub(super) fn account(file: &Path, loaded: &Loaded, args: &Args) -> Result<Vec<G
             (how, _) => steps::find(trace, &accountant, how)?,
         };
         let source = Source { file: &file.display().to_string(), trace, audit: &audit, accountant: &accountant };
-        reports.push(GapReport::new(&source, device, span, Some(&steps))?);
+        let mut report = GapReport::new(&source, device, span, Some(&steps))?;
+        report.plan = plan.as_ref().map(|p| p.text.clone());
+        reports.push(report);
     }
     if let Some(file) = &args.ncu {
         let profiled = ncu::read(file)?;
@@ -161,11 +167,33 @@ pub(super) fn account(file: &Path, loaded: &Loaded, args: &Args) -> Result<Vec<G
     Ok(reports)
 }
 
+/// What the recording of a step says of its trace.
+struct Plan {
+    labels: Labels,
+    floors: Floors,
+    text: String,
+}
+
+/// The plan of a trace that `step --out` wrote. One that does not fit is told and left out: the trace has its account anyway.
+fn plan(file: &Path, trace: &Trace) -> Option<Plan> {
+    let (recording, mode) = Recording::of_trace(file)
+        .inspect_err(|e| eprintln!("workbench: kernels keep their own names: {e}"))
+        .ok()
+        .flatten()?;
+    let (labels, steps) = explain::step::labels(&recording, trace)
+        .inspect_err(|e| eprintln!("workbench: kernels keep their own names, step.json does not fit: {e}"))
+        .ok()?;
+    let text = format!("{}, {}: {steps} whole steps", recording.title, recording.modes[mode].mode);
+    // Measured, but on another day.
+    let floors = Floors { provenance: Provenance::Recorded, ..explain::floors::of(&recording.ceilings) };
+    Some(Plan { labels, floors, text })
+}
+
 /// The card's back-to-back gaps: as measured on a card of that name (`workbench roofline` keeps them), else as recorded.
 pub(super) fn floors(trace: &Trace, device: u32) -> Result<Floors> {
     let name = trace.devices.iter().find(|d| d.id == device).map_or("", |d| d.name.as_str());
     if let Some(ceilings) = store::of_model(&store::file(), name)? {
-        return Ok(crate::explain::floors::of(&ceilings));
+        return Ok(explain::floors::of(&ceilings));
     }
     let mut floors = Floors::default();
     if !name.contains("H200") {
@@ -175,8 +203,11 @@ pub(super) fn floors(trace: &Trace, device: u32) -> Result<Floors> {
     Ok(floors)
 }
 
-fn options(trace: &Trace, audit: &Audit, device: u32, args: &Args) -> Result<Options> {
-    let mut floors = floors(trace, device)?;
+fn options(trace: &Trace, audit: &Audit, device: u32, plan: Option<&Plan>, args: &Args) -> Result<Options> {
+    let mut floors = match plan {
+        Some(plan) => plan.floors.clone(),
+        None => floors(trace, device)?,
+    };
     if args.stream_floor.is_some() || args.graph_floor.is_some() {
         floors.stream_ns = args.stream_floor.unwrap_or(floors.stream_ns);
         floors.graph_node_ns = args.graph_floor.unwrap_or(floors.graph_node_ns);
@@ -184,6 +215,7 @@ fn options(trace: &Trace, audit: &Audit, device: u32, args: &Args) -> Result<Opt
     }
     Ok(Options {
         floors,
+        labels: plan.map(|p| p.labels.clone()).unwrap_or_default(),
         detail: if args.timeline || args.perfetto.is_some() { Detail::Segments } else { Detail::Lines },
         clock_ns: Some(trace.resolution_ns.max(audit.clock_error_ns)),
         ..Options::default()
@@ -356,6 +388,7 @@ fn summary(r: &GapReport) -> Vec<String> {
             l.floors.stream_ns, l.floors.graph_node_ns, l.floors.pdl_ns, l.floors.provenance, l.floors.source
         ),
     ];
+    out.extend(r.plan.iter().map(|p| format!("kernels by plan node ({p})")));
     if let Some(s) = &r.step_report {
         let one = if s.n == 1 { "step" } else { "steps" };
         out.push(format!(

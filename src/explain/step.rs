@@ -54,21 +54,7 @@ pub struct Class {
 /// # Errors
 /// A trace that does not hold the plan's kernels in order (records dropped, another program's trace).
 pub fn account(recording: &Recording, mode: &ModeRecord, trace: &Trace) -> Result<ModeAccount> {
-    let expected: Vec<Expected<'_>> = recording
-        .nodes
-        .iter()
-        .enumerate()
-        .flat_map(|(node, n)| {
-            n.kernels.iter().zip(&n.programmatic).enumerate().map(move |(i, (kernel, &programmatic))| Expected {
-                node,
-                kernel,
-                programmatic,
-                first: i == 0,
-            })
-        })
-        .collect();
-    let mut order: Vec<usize> = (0..trace.operations.len()).collect();
-    order.sort_by_key(|&i| (trace.operations[i].start, trace.operations[i].end));
+    let (expected, order) = (expected(recording), order(trace));
     let steps = split(trace, &order, &expected)?;
     if steps.len() < 3 {
         return Err(Error::untrusted(format!(
@@ -85,22 +71,11 @@ pub fn account(recording: &Recording, mode: &ModeRecord, trace: &Trace) -> Resul
     let step = by_length[by_length.len() / 2];
     let (t0, t1) = (begin(steps[step]), begin(steps[step + 1]));
 
-    let mut options = ledger::Options { floors: super::floors::of(&recording.ceilings), ..ledger::Options::default() };
-    for s in &steps {
-        for (&op, e) in s.iter().zip(&expected) {
-            let n = &recording.nodes[e.node];
-            // A node of several kernels has its numbers on the first, so that sums over kernels are sums over nodes.
-            options.labels.set(
-                op,
-                Label {
-                    class: n.class.clone(),
-                    floor_ns: Some(if e.first { n.floor_ns.round() as i64 } else { 0 }),
-                    predicted_ns: Some(if e.first { n.predicted_ns.round() as i64 } else { 0 }),
-                    programmatic: e.programmatic,
-                },
-            );
-        }
-    }
+    let options = ledger::Options {
+        floors: super::floors::of(&recording.ceilings),
+        labels: labels_of(recording, &expected, &steps),
+        ..ledger::Options::default()
+    };
     let accountant = ledger::Accountant::new(trace, trace.operations[steps[step][0]].device, &options);
     let ledger = accountant.window(t0, t1)?;
     ledger.verify()?;
@@ -157,6 +132,37 @@ pub fn account(recording: &Recording, mode: &ModeRecord, trace: &Trace) -> Resul
     })
 }
 
+/// Labels every operation of the trace's whole steps with the class, floor and prediction of its plan node; how many whole
+/// steps there are.
+///
+/// # Errors
+/// A trace that does not hold the plan's kernels in order.
+pub fn labels(recording: &Recording, trace: &Trace) -> Result<(ledger::Labels, usize)> {
+    let (expected, order) = (expected(recording), order(trace));
+    let steps = split(trace, &order, &expected)?;
+    Ok((labels_of(recording, &expected, &steps), steps.len()))
+}
+
+fn labels_of(recording: &Recording, expected: &[Expected<'_>], steps: &[&[usize]]) -> ledger::Labels {
+    let mut labels = ledger::Labels::default();
+    for s in steps {
+        for (&op, e) in s.iter().zip(expected) {
+            let n = &recording.nodes[e.node];
+            // A node of several kernels has its numbers on the first, so that sums over kernels are sums over nodes.
+            labels.set(
+                op,
+                Label {
+                    class: n.class.clone(),
+                    floor_ns: Some(if e.first { n.floor_ns.round() as i64 } else { 0 }),
+                    predicted_ns: Some(if e.first { n.predicted_ns.round() as i64 } else { 0 }),
+                    programmatic: e.programmatic,
+                },
+            );
+        }
+    }
+    labels
+}
+
 /// Gives every kernel of the picture the name of its node instead of its class; returns the class of each new name.
 fn name_nodes(
     timeline: &mut Timeline,
@@ -208,6 +214,30 @@ struct Expected<'a> {
     programmatic: bool,
     /// The first of its node.
     first: bool,
+}
+
+/// The kernels of one step, in order.
+fn expected(recording: &Recording) -> Vec<Expected<'_>> {
+    recording
+        .nodes
+        .iter()
+        .enumerate()
+        .flat_map(|(node, n)| {
+            n.kernels.iter().zip(&n.programmatic).enumerate().map(move |(i, (kernel, &programmatic))| Expected {
+                node,
+                kernel,
+                programmatic,
+                first: i == 0,
+            })
+        })
+        .collect()
+}
+
+/// The trace's operations by their start.
+fn order(trace: &Trace) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..trace.operations.len()).collect();
+    order.sort_by_key(|&i| (trace.operations[i].start, trace.operations[i].end));
+    order
 }
 
 fn kind_name(kind: LineKind) -> &'static str {

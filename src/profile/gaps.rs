@@ -20,6 +20,9 @@ pub struct GapReport {
     pub environment: BTreeMap<String, String>,
     pub file: String,
     pub format: String,
+    /// The plan whose nodes name the kernels, where the trace is one of a recorded step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
     pub device_info: DeviceInfo,
     pub defects: Vec<Defect>,
     /// Least error of the clock that the capture's own causality proves.
@@ -116,6 +119,7 @@ impl GapReport {
             environment: from.trace.facts.iter().cloned().collect(),
             file: from.file.to_string(),
             format: from.trace.format.clone(),
+            plan: None,
             device_info: info.unwrap_or(DeviceInfo { id: device, ..DeviceInfo::default() }),
             defects: from.audit.defects.clone(),
             clock_error_ns: from.audit.clock_error_ns,

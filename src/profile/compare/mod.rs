@@ -1,13 +1,15 @@
 //! Two ledgers line by line: what changed, adding up to the wall difference exactly, and whether it can be believed.
 
 pub mod align;
+mod names;
 mod verdict;
 
 pub use verdict::{Interval, Verdict, judge};
 
 use super::ledger::{Accountant, FastMap, Ledger, Line, LineKind};
-use super::trace::Trace;
+use super::trace::{Trace, Work};
 use align::{align, replaced};
+use names::canonical;
 use serde::{Deserialize, Serialize};
 
 /// How one line changed from A to B.
@@ -37,7 +39,7 @@ pub struct Difference {
     pub residual_ns: i64,
 }
 
-/// Kernel names of one side to the pair of names (A's, B's) that they stand under.
+/// Kernel names of one side, in their one spelling, to the pair of names (A's, B's) that they stand under.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Renames {
     a: FastMap<String, (String, String)>,
@@ -48,8 +50,8 @@ impl Renames {
     /// Kernels `a` of the first capture became kernels `b` of the second.
     pub fn add(&mut self, a: &[String], b: &[String]) {
         let pair = (a.join(" + "), b.join(" + "));
-        self.a.extend(a.iter().map(|n| (n.clone(), pair.clone())));
-        self.b.extend(b.iter().map(|n| (n.clone(), pair.clone())));
+        self.a.extend(a.iter().map(|n| (canonical(n), pair.clone())));
+        self.b.extend(b.iter().map(|n| (canonical(n), pair.clone())));
     }
     pub fn is_empty(&self) -> bool {
         self.a.is_empty()
@@ -76,18 +78,19 @@ pub fn difference(a: &Ledger, b: &Ledger, renames: &Renames) -> Difference {
     close(a, b, rows)
 }
 
-/// The row that a line goes to, made where there is none.
+/// The row that a line goes to, made where there is none. Names that only two demanglers tell apart are one; A's is shown.
 fn rows_of<'r>(
     rows: &'r mut Vec<LineDelta>,
     at: &mut FastMap<(LineKind, String, Option<String>), usize>,
     l: &Line,
     pairs: &FastMap<String, (String, String)>,
 ) -> &'r mut LineDelta {
-    let (name, renamed) = match pairs.get(&l.name).filter(|_| l.kind == LineKind::Kernel) {
-        Some((x, y)) => (x.clone(), Some(y.clone())),
-        None => (l.name.clone(), None),
+    let spelled = canonical(&l.name);
+    let (key, name, renamed) = match pairs.get(&spelled).filter(|_| l.kind == LineKind::Kernel) {
+        Some((x, y)) => (x.clone(), x.clone(), Some(y.clone())),
+        None => (spelled, l.name.clone(), None),
     };
-    let i = *at.entry((l.kind, name.clone(), renamed.clone())).or_insert_with(|| {
+    let i = *at.entry((l.kind, key, renamed.clone())).or_insert_with(|| {
         let kind = l.kind;
         rows.push(LineDelta { kind, name, renamed, a_ns: 0, b_ns: 0, a_count: 0, b_count: 0, delta_ns: 0 });
         rows.len() - 1
@@ -107,15 +110,36 @@ fn close(a: &Ledger, b: &Ledger, mut lines: Vec<LineDelta>) -> Difference {
     Difference { wall_delta_ns, lines, residual_ns }
 }
 
-/// One capture's operations inside a window, as tokens of a vocabulary that two captures share.
-fn tokens(trace: &Trace, a: &Accountant<'_>, (t0, t1): (i64, i64), words: &mut FastMap<String, u32>) -> Vec<u32> {
-    let mut known: FastMap<u32, u32> = FastMap::default();
+/// Words that two captures share: a word's one spelling to its number, and how it was first written.
+#[derive(Default)]
+struct Vocabulary {
+    numbers: FastMap<String, u32>,
+    texts: Vec<String>,
+}
+
+impl Vocabulary {
+    fn number(&mut self, text: String) -> u32 {
+        let fresh = self.texts.len() as u32;
+        let number = *self.numbers.entry(canonical(&text)).or_insert(fresh);
+        if number == fresh {
+            self.texts.push(text);
+        }
+        number
+    }
+}
+
+/// One capture's operations inside a window, as words. A copy's word is its direction: profilers name copies differently.
+fn tokens(trace: &Trace, a: &Accountant<'_>, (t0, t1): (i64, i64), words: &mut Vocabulary) -> Vec<u32> {
+    let mut known: FastMap<(Work, u32), u32> = FastMap::default();
     let inside = a.in_order().iter().map(|&i| &trace.operations[i as usize]).filter(|o| o.start >= t0 && o.start < t1);
     inside
         .map(|o| {
-            *known.entry(o.name.0).or_insert_with(|| {
-                let fresh = words.len() as u32;
-                *words.entry(trace.names.text(o.name).to_string()).or_insert(fresh)
+            *known.entry((o.work, o.name.0)).or_insert_with(|| {
+                words.number(match o.work {
+                    Work::Memcpy(kind) => format!("memcpy {kind:?}"),
+                    Work::Memset => "memset".into(),
+                    Work::Kernel | Work::Graph => trace.names.text(o.name).to_string(),
+                })
             })
         })
         .collect()
@@ -141,13 +165,10 @@ pub fn sequences(
     (trace_a, a, window_a): (&Trace, &Accountant<'_>, (i64, i64)),
     (trace_b, b, window_b): (&Trace, &Accountant<'_>, (i64, i64)),
 ) -> Sequences {
-    let mut words: FastMap<String, u32> = FastMap::default();
+    let mut words = Vocabulary::default();
     let (sa, sb) = (tokens(trace_a, a, window_a, &mut words), tokens(trace_b, b, window_b, &mut words));
     let alignment = align(&sa, &sb);
-    let mut texts = vec![String::new(); words.len()];
-    for (text, i) in words {
-        texts[i as usize] = text;
-    }
+    let texts = words.texts;
     let mut out = Sequences {
         a_operations: sa.len(),
         b_operations: sb.len(),

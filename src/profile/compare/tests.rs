@@ -47,3 +47,33 @@ fn a_fused_kernel_stands_on_the_row_of_what_it_replaced() {
     assert_eq!((row.name.as_str(), row.renamed.as_deref()), ("k2 + k3", Some("k9")));
     assert_eq!((row.a_ns, row.b_ns, row.delta_ns), (110, 70, -40));
 }
+
+/// The same loop, recorded by `trace` (CUPTI's mangled names, ours demangled) and by PyTorch's profiler.
+#[test]
+fn two_profilers_of_one_loop_name_the_same_kernels() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/loop");
+    for name in ["loop_graph", "loop_eager"] {
+        let sides = ["wbt", "json"]
+            .map(|kind| crate::profile::import::open(&folder.join(format!("{name}.{kind}.gz"))).unwrap());
+        let o = Options::default();
+        let [x, y] = sides.each_ref().map(|t| Accountant::new(t, t.operations[0].device, &o));
+        let (steps_x, steps_y) = [(&sides[0], &x), (&sides[1], &y)]
+            .map(|(t, a)| crate::profile::steps::find(t, a, &crate::profile::steps::Selector::Auto).unwrap())
+            .into();
+        let median =
+            |a: &Accountant<'_>, s: &crate::profile::steps::Steps| crate::profile::steps::report(a, s).unwrap().2;
+        let (lx, ly) = (median(&x, &steps_x), median(&y, &steps_y));
+        let s = sequences((&sides[0], &x, (lx.t0, lx.t1)), (&sides[1], &y, (ly.t0, ly.t1)));
+        assert!(s.replaced.is_empty() && (s.a_operations, s.b_operations) == (108, 108), "{name}: {s:?}");
+        // The steps of the eager captures are found half a period apart, so there kernels of one name stand elsewhere.
+        if name == "loop_graph" {
+            assert_eq!((s.same, s.distance), (108, Some(0)));
+        }
+        // On the lines, too: no kernel stands on one side only.
+        let d = difference(&lx, &ly, &s.renames);
+        assert_eq!(d.residual_ns, 0);
+        for l in d.lines.iter().filter(|l| matches!(l.kind, LineKind::Kernel | LineKind::Memcpy)) {
+            assert!(l.a_count > 0 && l.a_count == l.b_count, "{name}: {l:?}");
+        }
+    }
+}

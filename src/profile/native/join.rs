@@ -5,6 +5,7 @@ use super::{Process, Recording};
 use crate::error::{Error, Result};
 use crate::profile::import::{call_kind, unversioned};
 use crate::profile::trace::*;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::Read;
 use wbtrace::{MarkerEdge, Reader, Record, Work as Kind};
@@ -56,8 +57,13 @@ impl<'a> Join<'a> {
         }
     }
 
-    /// Reads one process's part; true if another follows in the file.
-    pub(super) fn run<R: Read>(mut self, reader: &mut Reader<R>, before: &mut wbtrace::Health) -> Result<bool> {
+    /// Reads one process's part; true if another follows in the file. `broken` says why the stream ended early, if it did.
+    pub(super) fn run<R: Read>(
+        mut self,
+        reader: &mut Reader<R>,
+        before: &mut wbtrace::Health,
+        broken: &RefCell<Option<String>>,
+    ) -> Result<bool> {
         let mut more = false;
         while let Some(record) = reader.next().map_err(|e| Error::usage(e.to_string()))? {
             if record == Record::Begin {
@@ -66,10 +72,15 @@ impl<'a> Join<'a> {
             }
             self.record(record);
         }
-        let health = *reader.health();
+        let mut health = *reader.health();
+        let broken = broken.borrow();
+        if broken.is_some() {
+            // A stream may break between two chunks, where the reader has nothing to complain of.
+            health.truncated_at.get_or_insert(health.bytes);
+        }
         self.process.truncated_at = health.truncated_at;
         self.resolve();
-        self.defects(&health, before);
+        self.defects(&health, before, broken.as_deref());
         self.out.processes.push(self.process);
         *before = health;
         Ok(more)

@@ -1,6 +1,7 @@
 //! Our own recordings (`crates/wbtrace`) as a [`Trace`].
 
 mod join;
+mod prefix;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -8,6 +9,8 @@ mod tests;
 use super::trace::Trace;
 use crate::error::{Error, Result};
 use join::Join;
+use prefix::Prefix;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -97,11 +100,21 @@ impl Recording {
         .map_err(|e| e.at(place))
     }
 
-    /// Adds a recording of one process.
+    /// Adds a recording of one process. A stream that breaks off, as a cut gzip file does, is read up to there and
+    /// counted as `truncated`.
+    ///
+    /// # Errors
+    /// `Usage` where the stream does not begin as a recording, or breaks before it has.
     pub fn add(&mut self, source: impl Read) -> Result<()> {
-        let mut reader = Reader::new(source).map_err(|e| Error::usage(e.to_string()))?;
+        let broken = RefCell::new(None);
+        let mut reader = Reader::new(Prefix::new(source, &broken)).map_err(|e| {
+            Error::usage(match broken.take() {
+                Some(why) => format!("the compressed stream is damaged from its start: {why}"),
+                None => e.to_string(),
+            })
+        })?;
         let mut before = wbtrace::Health::default();
-        while Join::new(self).run(&mut reader, &mut before)? {}
+        while Join::new(self).run(&mut reader, &mut before, &broken)? {}
         Ok(())
     }
 

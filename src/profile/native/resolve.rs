@@ -107,7 +107,7 @@ impl Join<'_> {
         mine - base
     }
 
-    pub(super) fn defects(&mut self, health: &wbtrace::Health, before: &wbtrace::Health) {
+    pub(super) fn defects(&mut self, health: &wbtrace::Health, before: &wbtrace::Health, broken: Option<&str>) {
         let pid = self.process.pid;
         let since = |t: i64| self.process.span.map_or(t, |(first, _)| t.saturating_sub(first).max(0));
         let ms = |t: i64| format!("{:.1} ms", since(t) as f64 / 1e6);
@@ -131,7 +131,13 @@ impl Join<'_> {
             "truncated",
             health.truncated_at.is_some().into(),
             health.truncated_at,
-            format!("process {pid}: the recording stops inside a chunk; what came before is used"),
+            match broken {
+                Some(why) => format!(
+                    "process {pid}: the compressed stream breaks off ({why}), by which the recording stops at this byte of \
+                     its decompressed text; what came before is used"
+                ),
+                None => format!("process {pid}: the recording stops inside a chunk; what came before is used"),
+            },
         );
         add(
             "malformed_event",

@@ -172,3 +172,62 @@ fn names_are_made_readable() {
     assert_eq!(readable("cuMemcpyHtoDAsync_v2".into()), "cuMemcpyHtoDAsync_v2");
     assert_eq!(readable("_Znonsense".into()), "_Znonsense");
 }
+
+/// Wherever a compressed recording is cut, what can be decompressed of it is read, and the loss is reported.
+#[test]
+fn a_cut_gzip_file_is_read_as_far_as_it_goes() {
+    use std::io::Write;
+    let whole = record(|w| {
+        let (mut start, mut noise) = (1_000, 1u64);
+        for i in 0..40_000u64 {
+            // Times that hardly compress, so that the file has many deflate blocks.
+            let name = w.name(&format!("kernel {}", i % 7)).unwrap();
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            start += 10 + (noise >> 48);
+            w.operation(&wbtrace::Operation { name, start, end: start + 5, ..Default::default() }).unwrap();
+        }
+        w.record(&Record::End { time: start + 100 }).unwrap();
+    });
+    let gz = |plain: &[u8]| {
+        let mut w = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        w.write_all(plain).unwrap();
+        w.finish().unwrap()
+    };
+    let bytes = gz(&whole);
+    let read_gz = |bytes: &[u8]| {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("graph.wbt.gz");
+        std::fs::write(&file, bytes).unwrap();
+        // Both ways in: by the name (`step --from`), and by the content (`gaps`, `doctor`).
+        let (named, told) = (open(&file).unwrap(), crate::profile::import::load(&file).unwrap());
+        assert_eq!(named.trace.operations, told.trace.operations);
+        assert_eq!(named.trace.defects, told.trace.defects);
+        named
+    };
+    assert!(read_gz(&bytes).trace.defects.is_empty());
+    let (mut last, mut operations) = (0, 0);
+    for cut in [bytes.len() / 4, bytes.len() / 2, bytes.len() - 300, bytes.len() - 4] {
+        let r = read_gz(&bytes[..cut]);
+        let d = &r.trace.defects;
+        assert_eq!((d.len(), d[0].defect.as_str(), d[0].count), (1, "truncated", 1), "cut at {cut}: {d:?}");
+        let offset = d[0].first_offset.unwrap();
+        assert!(offset > last && offset <= whole.len() as u64, "cut at {cut}: {offset}");
+        assert_eq!(r.processes[0].truncated_at, Some(offset));
+        assert!(r.trace.operations.len() > operations, "cut at {cut}: {} operations", r.trace.operations.len());
+        (last, operations) = (offset, r.trace.operations.len());
+    }
+    // A damaged middle is no other case.
+    let mut damaged = bytes.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 64].fill(0xff);
+    assert_eq!(read_gz(&damaged).trace.defects[0].defect, "truncated");
+    // The prefix ends exactly where a chunk does: the reader itself sees no flaw.
+    let mut short = gz(&whole);
+    short.truncate(short.len() - 8);
+    assert_eq!(read_gz(&short).trace.defects[0].first_offset, Some(whole.len() as u64));
+    // Nothing is left of the header: no recording.
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.wbt.gz");
+    std::fs::write(&file, &bytes[..14]).unwrap();
+    assert!(open(&file).unwrap_err().what.contains("damaged from its start"));
+}

@@ -128,6 +128,21 @@ impl Recording {
         Ok(std::fs::write(folder.join("step.json"), text + "\n")?)
     }
 
+    /// The recording that a raw trace belongs to, and which of its modes the trace is: `step.json` beside the file, where it
+    /// names the file.
+    ///
+    /// # Errors
+    /// A `step.json` that cannot be read.
+    pub fn of_trace(trace: &Path) -> Result<Option<(Self, usize)>> {
+        let (Some(folder), Some(name)) = (trace.parent(), trace.file_name()) else { return Ok(None) };
+        if !folder.join("step.json").is_file() {
+            return Ok(None);
+        }
+        let this = Self::load(folder)?;
+        let mode = this.modes.iter().position(|m| name == m.trace.as_str());
+        Ok(mode.map(|mode| (this, mode)))
+    }
+
     pub fn mode(&self, name: &str) -> Option<&ModeRecord> {
         self.modes.iter().find(|m| m.mode == name)
     }
