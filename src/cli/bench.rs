@@ -111,12 +111,11 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     };
     let say = |line: String| if !out.takes_stdout() { println!("{line}") };
     let predicted = predictions(&cases, &which, &chip, &ceilings, &say)?;
-    let device = match device {
-        Ok(device) => device,
-        Err(_) if args.dry_run && predicted == 0 => return Err(nothing("every variant refuses every shape")),
-        Err(_) if args.dry_run => return Ok(()),
-        Err(e) => return Err(e),
-    };
+    if args.dry_run {
+        write_forecasts(&predicted, &ceilings, args.note.as_deref(), out)?;
+        return if predicted.is_empty() { Err(nothing("every variant refuses every shape")) } else { Ok(()) };
+    }
+    let device = device?;
 
     let mut gpu = Gpu::on(&device, false)?;
     let mut bench = Bench::new(&device, gpu.modules())?;
@@ -309,16 +308,36 @@ fn cases(args: &Args) -> Result<Vec<Case>> {
     }
 }
 
-/// Prints what each variant should cost; how many there were.
+/// What one variant should cost, in a row of a table.
+struct Forecast {
+    op: &'static str,
+    variant: String,
+    shape: Shape,
+    predicted: sweep::Predicted,
+}
+
+impl Forecast {
+    fn json(&self) -> Value {
+        let p = &self.predicted;
+        let ns = |v: f64| v.round() as i64;
+        json!({
+            "op": self.op, "variant": self.variant, "shape": self.shape.to_string(), "bytes": p.cost.bytes(),
+            "flops": p.cost.flops, "floor_ns": ns(p.floor.ns), "predicted_ns": ns(p.ns), "predicted_low_ns": ns(p.low),
+            "predicted_high_ns": ns(p.high), "bound": rows::bound(&p.floor),
+        })
+    }
+}
+
+/// Prints what each variant should cost.
 fn predictions(
     cases: &[Case],
     which: &Which,
     chip: &Chip,
     ceilings: &Ceilings,
     say: &dyn Fn(String),
-) -> Result<usize> {
-    let mut count = 0;
-    say(format!("predicted from the {} ceilings of {} ({})", ceilings.provenance, ceilings.gpu, ceilings.source));
+) -> Result<Vec<Forecast>> {
+    let mut all = Vec::new();
+    say(from(ceilings));
     say(format!("{:<28} {:<46} {:>10} {:>10} {:>10} {:>10}  bound", "kernel", "shape", "bytes", "GFLOP", "floor µs", "predicted"));
     for (op, shape) in cases {
         let op = *op;
@@ -326,7 +345,6 @@ fn predictions(
         if *which != Which::All {
             refused.iter().for_each(|refusal| say(rows::refused_line(refusal)));
         }
-        count += variants.len();
         for variant in variants {
             let p = sweep::predict(op, variant, shape, chip, ceilings)?;
             say(format!(
@@ -339,7 +357,42 @@ fn predictions(
                 p.ns / 1e3,
                 rows::bound(&p.floor),
             ));
+            all.push(Forecast { op: op.name(), variant: variant.to_string(), shape: shape.clone(), predicted: p });
         }
     }
-    Ok(count)
+    Ok(all)
+}
+
+fn from(ceilings: &Ceilings) -> String {
+    format!("predicted from the {} ceilings of {} ({})", ceilings.provenance, ceilings.gpu, ceilings.source)
+}
+
+/// The files of `--dry-run`: a head and a line for each row, as the measured run writes them, without times.
+fn write_forecasts(all: &[Forecast], ceilings: &Ceilings, note: Option<&str>, out: &OutputArgs) -> Result<()> {
+    if let Some(file) = &out.json {
+        let head = json!({"schema": 1, "provenance": "derived", "ceilings": ceilings, "note": note});
+        let lines = std::iter::once(head).chain(all.iter().map(Forecast::json));
+        write_output(file, &lines.map(|l| format!("{l}\n")).collect::<String>())?;
+    }
+    let mut sheet = Sheet::new(from(ceilings), &["kernel", "shape", ">bytes", ">flops", ">floor ns", ">predicted ns", "bound"]);
+    for f in all {
+        let v = f.json();
+        let cell = |key: &str| v[key].to_string();
+        sheet.row([
+            format!("{}/{}", f.op, f.variant),
+            f.shape.to_string(),
+            cell("bytes"),
+            cell("flops"),
+            cell("floor_ns"),
+            cell("predicted_ns"),
+            rows::bound(&f.predicted.floor).into(),
+        ]);
+    }
+    if let Some(file) = &out.csv {
+        write_output(file, &sheet.csv()?)?;
+    }
+    if let Some(file) = &out.md {
+        write_output(file, &sheet.markdown())?;
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! `workbench completions SHELL`.
 
-use super::{Cli, OutputArgs};
+use super::{Cli, OutputArgs, write_output};
 use crate::error::Result;
 use clap::CommandFactory;
 
@@ -11,6 +11,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args, _out: &OutputArgs) -> Result<()> {
-    clap_complete::generate(args.shell, &mut Cli::command(), "workbench", &mut std::io::stdout());
-    Ok(())
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "workbench", &mut text);
+    write_output("-".as_ref(), &String::from_utf8_lossy(&text))
 }

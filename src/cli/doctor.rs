@@ -54,9 +54,6 @@ impl Check {
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
-    if out.html.is_some() || out.csv.is_some() {
-        return Err(Error::usage("`doctor` writes a table, Markdown or JSON").try_next("workbench doctor --json FILE"));
-    }
     if let Some(path) = &args.file {
         return super::doctor_file::run(path, out);
     }

@@ -39,16 +39,19 @@ pub fn run(file: &Path, out: &OutputArgs) -> Result<()> {
         });
         write_output(to, &format!("{all:#}\n"))?;
     }
+    let title = format!("{} {}", file.display(), checks[0]["detail"].as_str().unwrap_or_default());
+    let mut sheet = Sheet::new(title, &["", "defect", ">count", ">first at", "meaning"]);
+    for d in &audit.defects {
+        let first = d.first_offset.map_or(String::new(), grouped);
+        sheet.row([status(&d.defect).into(), d.defect.clone(), grouped(d.count), first, d.detail.clone()]);
+    }
+    if sheet.is_empty() {
+        sheet.row(["ok", "no known defect", "", "", ""].map(String::from));
+    }
+    if let Some(to) = &out.md {
+        write_output(to, &sheet.markdown())?;
+    }
     if !out.takes_stdout() {
-        let title = format!("{} {}", file.display(), checks[0]["detail"].as_str().unwrap_or_default());
-        let mut sheet = Sheet::new(title, &["", "defect", ">count", ">first at", "meaning"]);
-        for d in &audit.defects {
-            let first = d.first_offset.map_or(String::new(), grouped);
-            sheet.row([status(&d.defect).into(), d.defect.clone(), grouped(d.count), first, d.detail.clone()]);
-        }
-        if sheet.is_empty() {
-            sheet.row(["ok".into(), "no known defect".into()]);
-        }
         write_output(Path::new("-"), &sheet.terminal())?;
     }
     match audit.worst() {

@@ -21,9 +21,6 @@ const VARIANTS: &[&str] = &["variant", "archs", "registers", "spills B", "static
 const KERNELS: &[&str] = &["variant", "kernel", "arch", "registers", "spills B", "stack B", "static smem B"];
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
-    if out.html.is_some() {
-        return Err(Error::usage("`list` writes no HTML").try_next("workbench list --md FILE"));
-    }
     let groups = groups(args.op.as_deref())?;
     let (head, rows) = if args.kernels { (KERNELS, kernel_rows(&groups)) } else { (VARIANTS, variant_rows(&groups)) };
     if let Some(file) = &out.json {

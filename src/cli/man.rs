@@ -1,6 +1,6 @@
 //! `workbench man`.
 
-use super::{Cli, OutputArgs};
+use super::{Cli, OutputArgs, write_output};
 use crate::error::Result;
 use clap::CommandFactory;
 
@@ -8,6 +8,7 @@ use clap::CommandFactory;
 pub struct Args {}
 
 pub fn run(_args: Args, _out: &OutputArgs) -> Result<()> {
-    clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout())?;
-    Ok(())
+    let mut text = Vec::new();
+    clap_mangen::Man::new(Cli::command()).render(&mut text)?;
+    write_output("-".as_ref(), &String::from_utf8_lossy(&text))
 }

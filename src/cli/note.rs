@@ -71,6 +71,9 @@ struct New {
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let dir = args.dir.as_path();
+    if !matches!(args.what, What::Surprises | What::Calibration(_) | What::Check) {
+        out.only("note", &[], &["`note check`, `calibration` and `surprises` write JSON, CSV and Markdown"])?;
+    }
     match &args.what {
         What::New(new) => begin(dir, new),
         What::Predict(a) => predict::run(a, dir),

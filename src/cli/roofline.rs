@@ -66,9 +66,6 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         (_, Some(file)) => recorded(file)?,
         _ => measured(&args)?,
     };
-    if !out.takes_stdout() {
-        print!("{}", table(&content));
-    }
     for file in &args.plot {
         plot::draw(file, &content.ceilings, &content.points)?;
         eprintln!("drew {}", file.display());
@@ -76,8 +73,14 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     if let Some(file) = &out.json {
         write_output(file, &format!("{:#}\n", to_json(&content, args.note.as_deref())))?;
     }
+    if let Some(file) = &out.csv {
+        write_output(file, &csv(&content)?)?;
+    }
     if let Some(file) = &out.md {
         write_output(file, &format!("```\n{}```\n", table(&content)))?;
+    }
+    if !out.takes_stdout() {
+        write_output("-".as_ref(), &table(&content))?;
     }
     Ok(())
 }
@@ -249,6 +252,25 @@ fn table(content: &Content) -> String {
         text += &format!("\n{}\n", environment.lines());
     }
     text
+}
+
+/// One row for each ceiling, then one for each point.
+fn csv(content: &Content) -> Result<String> {
+    let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_string);
+    let value = serde_json::to_value(&content.ceilings).map_err(|e| Error::usage(format!("cannot write CSV: {e}")))?;
+    let ceilings = value.as_object().into_iter().flatten().filter(|(_, v)| v.is_number());
+    let mut rows: Vec<Vec<String>> = ceilings.map(|(k, v)| vec!["ceiling".into(), k.clone(), text(v)]).collect();
+    rows.extend(content.points.iter().map(|p| {
+        let numbers = [p.flop_per_byte, p.gbps, p.tflops, p.share_of_ceiling].map(|v| v.to_string());
+        let words = ["point", &p.group, ""].into_iter().chain([p.op.as_str(), &p.variant]).map(String::from);
+        let mut row: Vec<String> = words.chain([p.shape.clone(), p.ns.to_string()]).collect();
+        row.extend(numbers);
+        row
+    }));
+    let head =
+        ["kind", "name", "value", "op", "variant", "shape", "ns", "flop_per_byte", "gbps", "tflops", "share_of_ceiling"];
+    rows.iter_mut().for_each(|r| r.resize(head.len(), String::new()));
+    super::table::csv(&head, rows.iter())
 }
 
 fn to_json(content: &Content, note: Option<&str>) -> Value {

@@ -3,11 +3,14 @@
 use super::{OutputArgs, write_output};
 use crate::error::{Error, Result};
 use crate::kernels;
-use crate::launch::image::{self, Image};
+use crate::launch::image::{self, Image, Resources};
 use crate::toolchain;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
+
+/// What tells that the working folder is the project's.
+const TOOLCHAIN_LIST: &str = "toolchain/wheels.txt";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -42,12 +45,8 @@ struct What {
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
-    for (file, kind) in [(&out.csv, "CSV"), (&out.md, "Markdown"), (&out.html, "HTML")] {
-        if file.is_some() {
-            return Err(Error::usage(format!("`show` writes no {kind}")).try_next("workbench show … --json FILE"));
-        }
-    }
     let image = find(&args.variant)?;
+    narrowed(image, &args)?;
     let (what, text) = if args.what.ptx {
         ("ptx", ptx(image)?)
     } else if args.what.sass {
@@ -77,6 +76,42 @@ fn find(name: &str) -> Result<&'static Image> {
     })?;
     kernels::op(op).and_then(|o| o.variant(variant)).map_err(|e| Error::from(e).try_next("workbench list"))?;
     Err(Error::usage(format!("`{name}` has no image")).try_next("cargo build"))
+}
+
+/// Holds `--arch` and `--kernel` against what the image has, so that no tool is asked for what is not there.
+fn narrowed(image: &Image, args: &Args) -> Result<()> {
+    if args.arch.is_none() && args.kernel.is_none() {
+        return Ok(());
+    }
+    if !args.what.sass && !args.what.resources {
+        return Err(Error::usage("--arch and --kernel narrow machine code and resources").try_next("add --sass or --resources"));
+    }
+    if image.resources.is_empty() {
+        return Err(not_compiled(image));
+    }
+    let named = |of: fn(&Resources) -> &'static str| {
+        let mut all: Vec<&str> = image.resources.iter().map(of).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        all.retain(|name| seen.insert(*name));
+        all
+    };
+    for (asked, what, has) in [
+        (&args.arch, "machine code for", named(|r| r.arch)),
+        (&args.kernel, "kernel", named(|r| r.entry)),
+    ] {
+        if let Some(asked) = asked.as_deref().filter(|a| !has.contains(a)) {
+            return Err(Error::usage(format!("{} has no {what} `{asked}`; it has {}", image.name, has.join(", ")))
+                .try_next(format!("workbench show {} --resources", image.name)));
+        }
+    }
+    let both = |r: &&Resources| {
+        args.arch.as_deref().is_none_or(|a| a == r.arch) && args.kernel.as_deref().is_none_or(|k| k == r.entry)
+    };
+    match image.resources.iter().find(both) {
+        Some(_) => Ok(()),
+        None => Err(Error::usage(format!("{} has no such kernel for that architecture", image.name))
+            .try_next(format!("workbench show {} --resources", image.name))),
+    }
 }
 
 fn not_compiled(image: &Image) -> Error {
@@ -110,17 +145,17 @@ fn resources(image: &Image, args: &Args) -> Result<String> {
             r.entry, r.arch, r.registers, r.stack, r.shared
         );
     }
-    if rows.is_empty() {
-        return Err(Error::usage(format!("{} has no such kernel or architecture", image.name))
-            .try_next(format!("workbench show {} --resources", image.name)));
-    }
     Ok(text)
 }
 
 fn sass(image: &Image, arch: Option<&str>, kernel: Option<&str>) -> Result<String> {
     let fatbin = image.fatbin()?.ok_or_else(|| not_compiled(image))?;
     let toolkit = toolchain::find("cuobjdump", Path::new(".")).map_err(Error::usage)?.ok_or_else(|| {
-        Error::usage("there is no cuobjdump, which reads machine code").try_next("cargo xtask toolchain")
+        let here = match Path::new(TOOLCHAIN_LIST).is_file() {
+            true => "cargo xtask toolchain, or CUDA_HOME=DIR of a CUDA toolkit (cuobjdump is in its bin/)",
+            false => "CUDA_HOME=DIR of a CUDA toolkit (cuobjdump is in its bin/), or run in the project's folder",
+        };
+        Error::usage("there is no cuobjdump, which reads machine code").try_next(here)
     })?;
     let file = std::env::temp_dir().join(format!("workbench-{}-{}.fatbin", std::process::id(), image.hash));
     std::fs::write(&file, fatbin).map_err(|e| Error::usage(format!("cannot write {}: {e}", file.display())))?;
@@ -144,8 +179,9 @@ fn sass(image: &Image, arch: Option<&str>, kernel: Option<&str>) -> Result<Strin
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() || !text.contains("Function :") {
         let log = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::usage(format!("cuobjdump shows no such machine code in {}: {}", image.name, log.trim()))
-            .try_next(format!("workbench show {} --resources", image.name)));
+        let why = log.lines().map(str::trim).find(|l| !l.is_empty()).unwrap_or("it printed no function");
+        return Err(Error::usage(format!("cuobjdump cannot read the machine code of {}: {why}", image.name))
+            .try_next("CUDA_HOME=DIR of a CUDA toolkit as new as the one that built this (workbench list says which)"));
     }
     Ok(text)
 }

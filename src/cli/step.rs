@@ -1,6 +1,7 @@
 //! `workbench step`: predict, run and account one decode step; without a GPU, account the newest recording again.
 
-use super::OutputArgs;
+use super::table::Sheet;
+use super::{Form, OutputArgs};
 use crate::error::{Error, Kind, Result};
 use crate::explain::step::{ModeAccount, account};
 use crate::op::DType;
@@ -9,7 +10,7 @@ use crate::plan::model::Model;
 use crate::profile::native;
 use crate::report;
 use crate::run::step::measure::{self, Choice, Settings};
-use crate::run::step::recording::{self, Recording};
+use crate::run::step::recording::{self, NodeRecord, Recording};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -118,10 +119,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         return expect(&args, folder, out);
     }
     if args.dry_run {
-        let settings = args.settings()?;
-        let nodes = measure::predict(&settings, None)?;
-        println!("{}", report::step::prediction(&nodes, settings.options.batch()));
-        return Ok(());
+        return forecast(&args.settings()?, out);
     }
     if let Some(id) = &args.note {
         super::note::book::require_sealed(&args.notes, id)?;
@@ -138,6 +136,41 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let result = show(&folder, recorded, args.perfetto.as_deref(), out);
     let _ = std::fs::remove_dir_all(&scratch);
     result
+}
+
+/// `--dry-run`: the prediction in every form but the page, which is the account of a step that ran.
+fn forecast(settings: &Settings, out: &OutputArgs) -> Result<()> {
+    out.only("step --dry-run", &[Form::Json, Form::Csv, Form::Md], &[])?;
+    let nodes = measure::predict(settings, None)?;
+    let batch = settings.options.batch();
+    let sum = |f: fn(&NodeRecord) -> f64| nodes.iter().map(f).sum::<f64>().round() as i64;
+    if let Some(file) = &out.json {
+        let value = json!({
+            "schema": recording::SCHEMA, "provenance": "derived", "batch": batch,
+            "floor_ns": sum(|n| n.floor_ns), "predicted_ns": sum(|n| n.predicted_ns), "low_ns": sum(|n| n.low_ns),
+            "high_ns": sum(|n| n.high_ns), "bytes": nodes.iter().map(|n| n.bytes).sum::<u64>(),
+            "flops": nodes.iter().map(|n| n.flops).sum::<u64>(), "nodes": erased::Json::json(&nodes),
+        });
+        super::write_output(file, &format!("{value:#}\n"))?;
+    }
+    let head = ["node", "class", "op", "variant", "shape", ">bytes", ">floor ns", ">predicted ns", ">low ns", ">high ns"];
+    let mut sheet = Sheet::new("Predicted, node by node", &head);
+    for n in &nodes {
+        let ns = [n.floor_ns, n.predicted_ns, n.low_ns, n.high_ns].map(|v| format!("{v:.0}"));
+        let text = [&n.label, &n.class, &n.op, &n.variant, &n.shape].map(String::clone);
+        sheet.row(text.into_iter().chain([n.bytes.to_string()]).chain(ns));
+    }
+    if let Some(file) = &out.csv {
+        super::write_output(file, &sheet.csv()?)?;
+    }
+    let text = report::step::prediction(&nodes, batch);
+    if let Some(file) = &out.md {
+        super::write_output(file, &format!("```\n{text}```\n\n{}", sheet.markdown()))?;
+    }
+    if !out.takes_stdout() {
+        println!("{text}");
+    }
+    Ok(())
 }
 
 /// Where a measured step lies until it has been accounted, when nobody asked to keep it.
@@ -185,19 +218,6 @@ pub(super) fn show(folder: &Path, recorded: bool, perfetto: Option<&Path>, out: 
         accounts.push(made);
     }
     let provenance = if recorded { "recorded" } else { "measured" };
-    if !out.takes_stdout() {
-        println!("{} — {provenance}", recording.title);
-        if recorded {
-            let e = &recording.environment;
-            println!("recorded on {} on {}, commit {}", e.gpu, e.started, e.commit.as_deref().unwrap_or("unknown"));
-        }
-        println!("{}\n", recording.environment.lines());
-        println!("{}", report::step::prediction(&recording.nodes, recording.batch));
-        for (mode, a) in recording.modes.iter().zip(&accounts) {
-            println!("{}", report::step::headline(&recording, mode));
-            println!("{}", report::step::account(a));
-        }
-    }
     if let Some(file) = &out.json {
         let value = to_json(&recording, &accounts, provenance)?;
         super::write_output(file, &format!("{value:#}\n"))?;
@@ -212,6 +232,19 @@ pub(super) fn show(folder: &Path, recorded: bool, perfetto: Option<&Path>, out: 
         }
         if let Some(file) = &out.html {
             super::write_output(file, &page.render()?)?;
+        }
+    }
+    if !out.takes_stdout() {
+        println!("{} — {provenance}", recording.title);
+        if recorded {
+            let e = &recording.environment;
+            println!("recorded on {} on {}, commit {}", e.gpu, e.started, e.commit.as_deref().unwrap_or("unknown"));
+        }
+        println!("{}\n", recording.environment.lines());
+        println!("{}", report::step::prediction(&recording.nodes, recording.batch));
+        for (mode, a) in recording.modes.iter().zip(&accounts) {
+            println!("{}", report::step::headline(&recording, mode));
+            println!("{}", report::step::account(a));
         }
     }
     Ok(())
@@ -267,6 +300,7 @@ mod erased {
 }
 
 fn expect(args: &Args, folder: &Path, out: &OutputArgs) -> Result<()> {
+    out.only("step --expect", &[Form::Json], &[])?;
     let (page, fuse) = (args.page, !args.no_fuse);
     let outcome = if args.emulated {
         let mut exec = crate::run::Emulator::new(crate::op::Chip::H200)?;
@@ -279,6 +313,9 @@ fn expect(args: &Args, folder: &Path, out: &OutputArgs) -> Result<()> {
         use erased::Json;
         super::write_output(file, &format!("{:#}\n", outcome.json()))?;
     }
+    if out.takes_stdout() {
+        return verdict(&outcome);
+    }
     println!(
         "{} requests, {} steps: {} tokens differ; logits within {:.2e} of the fp32 run (transformers' bf16 run: {:.2e}; \
          tolerance {:.0e})",
@@ -289,5 +326,9 @@ fn expect(args: &Args, folder: &Path, out: &OutputArgs) -> Result<()> {
         outcome.peer_error,
         crate::run::step::expect::LOGIT_TOLERANCE
     );
+    verdict(&outcome)
+}
+
+fn verdict(outcome: &crate::run::step::expect::Outcome) -> Result<()> {
     if outcome.ok() { Ok(()) } else { Err(Error::check("the step does not agree with transformers")) }
 }

@@ -73,9 +73,6 @@ impl Sheet {
 
 /// Writes a command's result in every form that was asked for, and as text where standard output is free.
 pub fn emit(out: &super::OutputArgs, sheets: &[Sheet], tail: &str, json: &serde_json::Value) -> Result<()> {
-    if out.html.is_some() {
-        return Err(Error::usage("this command writes no HTML").try_next("--md FILE"));
-    }
     if let Some(file) = &out.json {
         super::write_output(file, &format!("{json:#}\n"))?;
     }

@@ -90,10 +90,6 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
-    if out.html.is_some() || out.csv.is_some() || out.md.is_some() {
-        return Err(Error::usage("`trace` itself writes JSON only")
-            .try_next("workbench trace -o FILE -- CMD, then `workbench gaps FILE` with the form that you want"));
-    }
     if args.metric.is_some() && args.ab == 0 {
         return Err(Error::usage("--metric compares runs, and there is only one").try_next("add --ab 3"));
     }
@@ -132,6 +128,13 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     };
     let (mut recording, errors) = foreign::gather(&folder);
     errors.iter().for_each(|e| eprintln!("workbench: {e}"));
+    let kept = args.output.as_ref().filter(|_| !recording.processes.is_empty());
+    let merged = kept.map(|file| (file, foreign::merge(&folder, file)));
+    if !matches!(merged, Some((_, Err(_)))) {
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+    // The recording is home: from here on a closed pipe may end us.
+    super::end_on_closed_pipe();
     let reports = account(&mut recording, &view);
     if !early {
         tell(&recording, &reports, args.top);
@@ -139,15 +142,14 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     if let Some(walls) = &walls {
         eprintln!("\n{}", walls.text(&recording));
     }
-    if let Some(file) = args.output.as_ref().filter(|_| !recording.processes.is_empty()) {
-        let bytes = foreign::merge(&folder, file)?;
+    if let Some((file, bytes)) = merged {
+        let bytes = bytes?;
         eprintln!(
             "workbench: {} bytes in {1}; account it again with `workbench gaps {1}`",
             grouped(bytes),
             file.display()
         );
     }
-    let _ = std::fs::remove_dir_all(&folder);
     // A command that used no GPU has no launches to be slowed down, and may have had none to use; who interrupted one
     // does not want to wait.
     let used = recording.processes.iter().any(|p| p.operations > 0);

@@ -37,9 +37,6 @@ pub struct Args {
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
-    if out.html.is_some() {
-        return Err(Error::usage("`verify` writes no HTML").try_next("workbench verify --md FILE"));
-    }
     let selected = select(args.op.as_deref(), args.variant.as_deref())?;
     let mut executor = open(&args)?;
     let seed = args.seed.unwrap_or_else(|| {
