@@ -1,5 +1,6 @@
 // A driver with no GPU behind it: memory is the host's, a clock advances by a fixed time for each launch, and kernels
-// compute nothing. Enough to test how work is allocated, captured, timed, judged and reported; tests/measuring.rs uses it.
+// compute nothing. Enough to test how work is allocated, captured, timed, judged and reported; tests/measuring.rs and
+// tests/cust.rs use it.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +85,10 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* f, int thread
 int cuFuncSetAttribute(void* f, int a, int v) { return 0; }
 int cuTensorMapEncodeTiled(void* map) { return memset(map, 1, 128), 0; }
 int cuStreamCreate(void** s, unsigned flags) { return *s = malloc(1), 0; }
+int cuStreamCreateWithPriority(void** s, unsigned flags, int priority) { return cuStreamCreate(s, flags); }
 int cuStreamDestroy_v2(void* s) { return free(s), 0; }
-int cuStreamSynchronize(void* s) { return capture ? 900 : 0; }  // waiting inside a capture breaks a real one
+// Waiting inside a capture breaks a real one. FAKE_SYNC_FAILS and FAKE_LAUNCH_FAILS are what the call returns.
+int cuStreamSynchronize(void* s) { return capture ? 900 : (int)setting("FAKE_SYNC_FAILS", 0); }
 int cuStreamBeginCapture_v2(void* s, int mode) { return capture = calloc(1, sizeof *capture), 0; }
 int cuStreamEndCapture(void* s, Graph** g) { return *g = capture, capture = 0, 0; }
 int cuGraphGetNodes(Graph* g, void* nodes, size_t* n) { return *n = g->nodes, 0; }
@@ -103,6 +106,8 @@ int cuEventRecord(Event* e, void* s) { return e->at = clock_ns, 0; }
 int cuEventElapsedTime_v2(float* ms, Event* a, Event* b) { return *ms = (float)((b->at - a->at) / 1e6), 0; }
 int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void* stream, void** args, void** extra) {
+    int failed = (int)setting("FAKE_LAUNCH_FAILS", 0);
+    if (failed) return failed;
     return pass(setting("FAKE_KERNEL_NS", 100000)), 0;
 }
 int cuLaunchKernelEx(const void* config, const char* name, void** args, void** extra) {

@@ -10,6 +10,10 @@ const LIMIT: u64 = 64 << 20;
 /// The bench that needs no GPU stays where it was built.
 const HOST_BENCH: &str = "trace_import";
 
+/// The bench that is built a second time with the `cust` backend in it, and the most that it may weigh.
+const CUST_BENCH: &str = "launch_overhead";
+const CUST_LIMIT: u64 = 8 << 20;
+
 /// The file that `WORKBENCH_IMAGES=beside` makes of the kernels.
 const IMAGES: &str = "workbench.images";
 
@@ -24,6 +28,7 @@ the usual folders and the library path.
     ./workbench verify                every kernel variant against its f64 reference
     ./workbench list                  what there is
     ./benches/softmax_fusion --bench  a benchmark; the others are started likewise
+                                      (launch_overhead_cust has the `cust` crate among its ways to launch)
     ./tests/NAME                      a test program; --list says what is in it
 
 `workbench.images` has the kernels of all these programs and stays beside `workbench`.
@@ -38,9 +43,13 @@ pub fn run(project: &Path, out: &Path) -> Result<()> {
     make(&part)?;
     let built = build(bundled(project).args(["build", "--release", "--package", "workbench", "--bins"]))?;
     let images = built.out_dirs.iter().map(|dir| dir.join(IMAGES)).find(|f| f.is_file());
-    copy(&images.ok_or("build.rs wrote no images file: is nvcc there?")?, &part.join(IMAGES))?;
+    let images = images.ok_or("build.rs wrote no images file: is nvcc there?")?;
+    copy(&images, &part.join(IMAGES))?;
     for (name, _, file) in built.executables.iter().filter(|(_, kind, _)| kind == "bin") {
         place(file, &part.join(name))?;
+        beside(&images, file)?;
+        reads_its_images(file)?;
+        reads_its_images(&part.join(name))?;
     }
     // Tests that need no GPU have been run where the bundle was made.
     let tests =
@@ -51,6 +60,15 @@ pub fn run(project: &Path, out: &Path) -> Result<()> {
     let benches = build(bundled(project).args(["bench", "--package", "workbench", "--benches", "--no-run"]))?;
     for (name, _, file) in benches.executables.iter().filter(|(n, kind, _)| kind == "bench" && n != HOST_BENCH) {
         place(file, &part.join("benches").join(name))?;
+    }
+    let cust = ["bench", "--package", "workbench", "--features", "cust", "--bench", CUST_BENCH, "--no-run"];
+    for (name, _, file) in build(bundled(project).args(cust))?.executables.iter().filter(|(n, ..)| n == CUST_BENCH) {
+        let to = part.join("benches").join(format!("{name}_cust"));
+        place(file, &to)?;
+        if std::fs::metadata(&to).is_ok_and(|m| m.len() > CUST_LIMIT) {
+            eprintln!("bundle: {name}_cust is left out, it is larger than {} MiB", CUST_LIMIT >> 20);
+            std::fs::remove_file(&to).map_err(|e| e.to_string())?;
+        }
     }
     crate::run(cargo(project).args(["build", "--release", "--package", "cupti-inject"]))?;
     let inject = crate::target(project).join("release/libcupti_inject.so");
@@ -74,6 +92,22 @@ fn bundled(project: &Path) -> Command {
     let mut command = cargo(project);
     command.env("WORKBENCH_IMAGES", "beside").env("WORKBENCH_REQUIRE_NVCC", "1");
     command
+}
+
+/// Puts the images beside a program where cargo built it, too: it stays there, and without them it could launch nothing.
+/// Tests and benches, a folder below it, find the same file.
+fn beside(images: &Path, program: &Path) -> Result<()> {
+    copy(images, &program.with_file_name(IMAGES))
+}
+
+/// Asks a program for something that only its images have.
+fn reads_its_images(program: &Path) -> Result<()> {
+    let output = Command::new(program).args(["show", "common/probe_launch", "--ptx"]).output();
+    let output = output.map_err(|e| format!("cannot run {}: {e}", program.display()))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{}: {}", program.display(), String::from_utf8_lossy(&output.stderr).trim())),
+    }
 }
 
 /// Copies an executable and takes its symbols out.
@@ -140,4 +174,26 @@ fn report(folder: &Path) -> Result<()> {
         return Err(format!("the bundle would be {} MiB, more than {} MiB", total >> 20, LIMIT >> 20));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_not_parted_from_its_images() {
+        let folder = std::env::temp_dir().join(format!("xtask-bundle-{}", std::process::id()));
+        let (out, release) = (folder.join("out"), folder.join("release"));
+        std::fs::create_dir_all(&out).unwrap();
+        std::fs::create_dir_all(&release).unwrap();
+        std::fs::write(out.join(IMAGES), "new").unwrap();
+        // The images of an earlier bundle must not stay.
+        std::fs::write(release.join(IMAGES), "old").unwrap();
+        beside(&out.join(IMAGES), &release.join("workbench")).unwrap();
+        assert_eq!(std::fs::read(release.join(IMAGES)).unwrap(), b"new");
+        // A program that can read its images says so by its exit code, and what it complains of is passed on.
+        assert!(reads_its_images(Path::new("/bin/true")).is_ok());
+        assert!(reads_its_images(Path::new("/bin/false")).is_err());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

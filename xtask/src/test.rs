@@ -22,6 +22,9 @@ fn phases(project: &Path) -> Result<Vec<(&'static str, f64)>> {
     phase("emulate --asan", &|| emulate::run(project, true))?;
     phase("build", &|| shell(cargo(project).args(["test", "--workspace", "--no-run"]).envs(STRICT)))?;
     phase("test", &|| shell(cargo(project).args(["test", "--workspace", "--no-fail-fast"]).envs(STRICT)))?;
+    // Its own test only: everything else is the same code without the feature.
+    let cust = ["test", "--package", "workbench", "--features", "cust", "--test", "cust"];
+    phase("cust backend", &|| shell(cargo(project).args(cust).envs(STRICT)))?;
     phase("emulated under AddressSanitizer", &|| sanitized(project))?;
     Ok(took)
 }
