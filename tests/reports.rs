@@ -87,6 +87,161 @@ fn every_time_and_rate_in_the_readme_was_recorded() {
     }
 }
 
+/// A number of a page with its unit, and how far from the recorded value its last digit allows it to be.
+struct Stated {
+    text: String,
+    value: f64,
+    unit: String,
+    slack: f64,
+}
+
+/// Every time and rate of a text; of a range, both ends.
+fn stated(text: &str) -> Vec<Stated> {
+    let pattern = r"([0-9][0-9,]*(?:\.[0-9]+)?)(?: (?:to|and) ([0-9][0-9,]*(?:\.[0-9]+)?))? (ms|µs|GB/s|TFLOP/s)\b";
+    let number = |digits: &str, unit: &str| {
+        let digits = digits.replace(',', "");
+        let decimals = digits.split_once('.').map_or(0, |(_, d)| d.len() as i32);
+        let slack = 0.5 * 10f64.powi(-decimals) * (1.0 + 1e-9);
+        Stated { text: format!("{digits} {unit}"), value: digits.parse().unwrap(), unit: unit.into(), slack }
+    };
+    regex::Regex::new(pattern)
+        .unwrap()
+        .captures_iter(text)
+        .flat_map(|c| {
+            [c.get(1), c.get(2)].into_iter().flatten().map(move |m| (m.as_str().to_string(), c[3].to_string()))
+        })
+        .map(|(digits, unit)| number(&digits, &unit))
+        .collect()
+}
+
+/// Values with their unit that the lab notes' measurements and logs state.
+fn noted(root: &Path) -> Vec<(f64, String)> {
+    let folders = [root.join("lab_notes"), root.join("lab_notes/logs")];
+    let files = folders.iter().flat_map(|f| std::fs::read_dir(f).unwrap()).map(|e| e.unwrap().path());
+    let mut all = Vec::new();
+    for file in files.filter(|f| f.is_file()) {
+        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        // A note's hypothesis and arithmetic come before its measurement and prove nothing.
+        let measured = match file.extension().is_some_and(|e| e == "md") {
+            true => text.split_once("## 3. Measurement").map_or("", |(_, rest)| rest),
+            false => &text,
+        };
+        all.extend(stated(measured).into_iter().map(|s| (s.value, s.unit)));
+    }
+    all
+}
+
+/// What a PyTorch profiler's session costs a graph launch, µs a node, in the committed loop.
+fn kineto_cost_of_a_node(root: &Path) -> f64 {
+    let t = workbench::profile::import::open(&root.join("tests/fixtures/loop/loop_graph.json.gz")).unwrap();
+    let calls: Vec<f64> = t
+        .calls
+        .iter()
+        .filter(|c| t.names.text(c.name) == "cudaGraphLaunch")
+        .map(|c| (c.end - c.start) as f64 / 1e3)
+        .collect();
+    workbench::stats::median(&calls) * calls.len() as f64 / t.operations.len() as f64
+}
+
+/// Numbers of the docs that are no measurement of ours, each with its reason. One that is no longer stated must go.
+const NOT_MEASURED: &[(&str, &str, &str)] = &[
+    ("ledger.md", "10 µs", "a threshold of the ledger: Options::launch_ns"),
+    ("ledger.md", "100 µs", "a threshold of the ledger: Options::plausible_ns"),
+    ("notebook.md", "9.0 µs", "example of a command"),
+    ("notebook.md", "0.2 µs", "example of a command"),
+    ("notebook.md", "700 GB/s", "example of an arithmetic that is checked"),
+    ("notebook.md", "18.4 ms", "example of an arithmetic that is checked"),
+    ("prediction.md", "2 µs", "what is assumed of an op without a run"),
+    ("prediction.md", "94 µs", "cited: gpt-fast's published steps on A100s, data/cited-decode.json"),
+    ("prediction.md", "124 µs", "cited: gpt-fast's published steps on A100s, data/cited-decode.json"),
+    ("tracing.md", "10 ms", "a setting of the collector: its earliest flush"),
+];
+
+/// The table is made by `predict cited`; its rows are published numbers with their sources in `data/`.
+const GENERATED: &str = "cited-decode.md";
+
+#[test]
+fn every_time_and_rate_in_the_docs_was_recorded() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (known, noted, kineto) = (recorded(), noted(root), kineto_cost_of_a_node(root));
+    let mut used = vec![0; NOT_MEASURED.len()];
+    let (mut pages, mut numbers) = (0, 0);
+    for file in std::fs::read_dir(root.join("docs")).unwrap().map(|e| e.unwrap().path()) {
+        let page = file.file_name().unwrap().to_string_lossy().into_owned();
+        if file.extension().is_none_or(|e| e != "md") || page == GENERATED {
+            continue;
+        }
+        pages += 1;
+        // Sentences run over lines.
+        let text = std::fs::read_to_string(&file).unwrap().replace('\n', " ");
+        for s in stated(&text) {
+            numbers += 1;
+            if let Some(i) = NOT_MEASURED.iter().position(|(p, t, _)| *p == page && *t == s.text) {
+                used[i] += 1;
+                continue;
+            }
+            let close = |value: f64| (value - s.value).abs() <= s.slack;
+            let by_a_note = noted.iter().any(|(value, unit)| *unit == s.unit && close(*value));
+            let by_a_fixture = s.unit == "µs" && close(kineto);
+            assert!(
+                known.contains_key(&s.text) || by_a_note || by_a_fixture,
+                "docs/{page} states {}, which no committed run, note or log says",
+                s.text
+            );
+        }
+    }
+    assert!(pages >= 6 && numbers >= 20, "{pages} pages, {numbers} numbers");
+    for ((page, text, _), n) in NOT_MEASURED.iter().zip(used) {
+        assert!(n > 0, "docs/{page} no longer states {text}: take it off the list");
+    }
+    // What the list says of the program's own settings.
+    let options = workbench::profile::ledger::Options::default();
+    assert_eq!((options.launch_ns, options.plausible_ns), (10_000, 100_000));
+}
+
+/// The last column of the README's table is the floor over the step, of the run whose numbers stand in the row.
+#[test]
+fn the_readmes_shares_of_the_floor_are_the_recordings() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let table = readme.split_once("| Llama-3-8B |").expect("the table of results").1;
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .skip(2)
+        .take_while(|l| l.starts_with('|'))
+        .map(|l| l.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    let names = ["step-bf16", "step-w4a16", "step-bf16-b8", "step-bf16-b32"];
+    assert_eq!(rows.len(), names.len());
+    for (row, name) in rows.iter().zip(names) {
+        let r = Recording::load(&root.join("reports/h200").join(format!("2026-11-30-{name}"))).unwrap();
+        let (step, floor) =
+            (r.mode("graph").unwrap().untraced.median_ns, r.nodes.iter().map(|n| n.floor_ns).sum::<f64>());
+        let share = format!("{:.0} %", 100.0 * floor / step);
+        let ms = |ns: f64| format!("{:.3} ms", ns / 1e6);
+        assert_eq!((row[1], row[4], row[5]), (ms(step).as_str(), ms(floor).as_str(), share.as_str()), "{row:?}");
+    }
+}
+
+/// How near the step comes to transformers, as the run on the card printed it.
+#[test]
+fn the_readmes_logit_error_was_printed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let printed = std::fs::read_to_string(root.join("reports/h200/2026-11-30-gpu-tests/expect.txt")).unwrap();
+    let errors: Vec<&str> =
+        regex::Regex::new(r"[0-9]\.[0-9]+e-[0-9]+").unwrap().find_iter(&readme).map(|m| m.as_str()).collect();
+    assert!(!errors.is_empty(), "the README's logit error is gone");
+    for error in errors {
+        assert!(printed.contains(&format!("logits within {error} of the fp32 run")), "{error}: {printed}");
+    }
+    let requests = printed.split_whitespace().next().unwrap();
+    assert!(
+        readme.contains(&format!("{requests} ragged requests and 32 greedy tokens"))
+            && printed.contains("32 steps: 0 tokens")
+    );
+}
+
 #[test]
 fn the_readme_states_the_headline_steps() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
