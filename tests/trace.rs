@@ -99,6 +99,57 @@ fn children_have_files_of_their_own() {
     assert_eq!(r.trace.devices.len(), 1, "one card, by its UUID");
 }
 
+/// Two cards in one process: each has its name, its operations and an account of its own that closes.
+#[test]
+fn a_program_on_two_cards() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (json, kept) = (scratch.path().join("x.json"), scratch.path().join("kept.wbt"));
+    let output = Command::new(env!("CARGO_BIN_EXE_workbench"))
+        .args(["trace", "--no-cost", "--json", json.to_str().unwrap(), "-o", kept.to_str().unwrap(), "--"])
+        .arg(fake().join("program"))
+        .args(["two-gpus", "100"])
+        .env("WORKBENCH_CUPTI", fake().join("libcupti.so.13"))
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let r = native::open(&kept).unwrap();
+    let cards: Vec<_> = r.trace.devices.iter().map(|d| (d.id, d.name.as_str())).collect();
+    assert_eq!(cards, [(0, "Fake GPU 0"), (1, "Fake GPU 1")]);
+    assert_ne!(r.uuids[0], r.uuids[1]);
+    assert!(r.trace.defects.is_empty(), "{:?}", r.trace.defects);
+    for (device, name, count) in [(0, "first", 100), (1, "second", 150)] {
+        let of: Vec<_> = r.trace.operations.iter().filter(|o| o.device == device).collect();
+        assert_eq!(of.len(), count);
+        assert!(of.iter().all(|o| r.trace.names.text(o.name) == name), "a kernel on the wrong card");
+        assert!(said.contains(&format!("device {device} Fake GPU {device}")), "{said}");
+    }
+    let closes = |report: &serde_json::Value, device: u64, count: u64| {
+        assert_eq!((report["device"].as_u64(), report["operations"].as_u64()), (Some(device), Some(count)));
+        assert_eq!((report["residual_ns"].as_i64(), report["busy_ns"].as_u64()), (Some(0), Some(2000 * count)));
+        let sum: i64 = report["lines"].as_array().unwrap().iter().map(|l| l["ns"].as_i64().unwrap()).sum();
+        assert_eq!(Some(sum), report["window_ns"].as_i64());
+    };
+    let traced: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    closes(&traced, 1, 150);
+    for (i, count) in [(0, 100), (1, 150)] {
+        closes(&traced["devices"][i], i as u64, count);
+    }
+    // Accounted again from the file: both, or the one that is asked for.
+    let gaps = |more: &[&str]| -> Vec<serde_json::Value> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_workbench"));
+        let output = command.args(["gaps", kept.to_str().unwrap(), "--json", "-"]).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::Deserializer::from_slice(&output.stdout).into_iter().collect::<Result<_, _>>().unwrap()
+    };
+    let both = gaps(&[]);
+    assert_eq!(both.len(), 2);
+    closes(&both[0], 0, 100);
+    let one = gaps(&["--device", "1"]);
+    assert_eq!(one.len(), 1);
+    closes(&one[0], 1, 150);
+}
+
 /// The child runs the parent's exit handlers, in which it must not touch the parent's recording.
 #[test]
 fn a_fork_after_cuda_leaves_the_recording_alone() {

@@ -8,10 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
-// A call has been made; kernel is NULL where it launched nothing.
-typedef void (*OnCall)(uint32_t cbid, uint64_t start, uint64_t end, const char* kernel);
+// A call has been made on a device; kernel is NULL where it launched nothing.
+typedef void (*OnCall)(uint32_t cbid, uint64_t start, uint64_t end, int device, const char* kernel);
 static OnCall on_call;
 static void (*on_context_end)(void);
+// Two devices; a thread works on the one whose context it made current.
+static __thread int current;
 
 void fake_listen(OnCall call, void (*context_end)(void)) {
     on_call = call;
@@ -25,7 +27,7 @@ static uint64_t now(void) {
 }
 
 static int done(uint32_t cbid, uint64_t start, const char* kernel) {
-    if (on_call) on_call(cbid, start, now(), kernel);
+    if (on_call) on_call(cbid, start, now(), current, kernel);
     return 0;
 }
 
@@ -43,7 +45,8 @@ int cuInit(unsigned flags) {
     return 0;
 }
 int cuDriverGetVersion(int* v) { return *v = 13000, 0; }
-int cuDeviceGet(int* d, int i) { return *d = i, 0; }
+int cuDeviceGetCount(int* n) { return *n = 2, 0; }
+int cuDeviceGet(int* d, int i) { return *d = i, i < 0 || i > 1 ? 101 : 0; }
 int cuDeviceGetName(char* name, int n, int d) { return snprintf(name, n, "Fake GPU %d", d), 0; }
 int cuDeviceGetUuid_v2(unsigned char* u, int d) { return memset(u, 0x10 + d, 16), 0; }
 int cuDeviceGetAttribute(int* v, int a, int d) {
@@ -51,6 +54,9 @@ int cuDeviceGetAttribute(int* v, int a, int d) {
     *v = a == 75 ? 9 : a == 76 ? 0 : a == 16 ? 132 : 0;
     return done(4, now(), NULL);
 }
+// A context is its device's number plus one.
+int cuDevicePrimaryCtxRetain(void** context, int d) { return *context = (void*)(intptr_t)(d + 1), d < 0 || d > 1 ? 101 : 0; }
+int cuCtxSetCurrent(void* context) { return current = (int)(intptr_t)context - 1, 0; }
 int cuLaunchKernel(const char* kernel) { return done(1, now(), kernel); }
 int cuCtxSynchronize(void) {
     uint64_t start = now();

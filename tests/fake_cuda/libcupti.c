@@ -87,7 +87,7 @@ static void put(const void* record, size_t n) {
     used += n;
 }
 
-static void on_call(uint32_t cbid, uint64_t start, uint64_t end, const char* kernel) {
+static void on_call(uint32_t cbid, uint64_t start, uint64_t end, int device, const char* kernel) {
     pthread_mutex_lock(&mutex);
     uint32_t id = ++correlation;
     if (enabled >> 4 & 1) {
@@ -95,12 +95,12 @@ static void on_call(uint32_t cbid, uint64_t start, uint64_t end, const char* ker
         put(&c, sizeof c);
     }
     if (kernel && enabled >> 10 & 1) {
-        // One after the other, as on one stream.
-        static uint64_t free_at;
-        uint64_t at = free_at > end + 500 ? free_at : end + 500;
-        free_at = at + 2000;
-        Kernel k = {.kind = 10, .start = at, .end = at + 2000, .context = 1, .stream = 7, .grid = {4, 1, 1},
-                    .block = {128, 1, 1}, .correlation = id, .name = kernel};
+        // One after the other, as on one stream of each device.
+        static uint64_t free_at[2];
+        uint64_t at = free_at[device] > end + 500 ? free_at[device] : end + 500;
+        free_at[device] = at + 2000;
+        Kernel k = {.kind = 10, .start = at, .end = at + 2000, .device = device, .context = device + 1, .stream = 7,
+                    .grid = {4, 1, 1}, .block = {128, 1, 1}, .correlation = id, .name = kernel};
         put(&k, sizeof k);
     }
     pthread_mutex_unlock(&mutex);

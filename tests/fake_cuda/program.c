@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 int cuInit(unsigned);
+int cuDevicePrimaryCtxRetain(void**, int);
+int cuCtxSetCurrent(void*);
 int cuLaunchKernel(const char*);
 int cuCtxSynchronize(void);
 int cuCtxDestroy(void);
@@ -39,6 +41,22 @@ int main(int argc, char** argv) {
                 exit(0);
             }
         while (wait(NULL) > 0) {}
+        return 0;
+    }
+    if (!strcmp(how, "two-gpus")) {
+        // In turn, and half as many again on the second.
+        void* contexts[2];
+        cuInit(0);
+        for (int d = 0; d < 2; d++) cuDevicePrimaryCtxRetain(&contexts[d], d);
+        for (int i = 0; i < n; i++)
+            for (int d = 0; d < 2; d++) {
+                cuCtxSetCurrent(contexts[d]);
+                for (int k = 0; k < 1 + (d && i % 2); k++) cuLaunchKernel(d ? "second" : "first");
+            }
+        for (int d = 0; d < 2; d++) {
+            cuCtxSetCurrent(contexts[d]);
+            cuCtxSynchronize();
+        }
         return 0;
     }
     work(n);
