@@ -179,8 +179,8 @@ fn a_cut_gzip_file_is_read_as_far_as_it_goes() {
     use std::io::Write;
     let whole = record(|w| {
         let (mut start, mut noise) = (1_000, 1u64);
-        for i in 0..40_000u64 {
-            // Times that hardly compress, so that the file has many deflate blocks.
+        // Times that hardly compress, so that the file has many deflate blocks, and several chunks in each quarter.
+        for i in 0..200_000u64 {
             let name = w.name(&format!("kernel {}", i % 7)).unwrap();
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             start += 10 + (noise >> 48);
