@@ -122,33 +122,30 @@ pub fn streamk_config<'a>(table: &'a [StreamK], variant: &str, p: &Problem, chip
 /// The cut of swap_ab with the least work on the busiest SM, among those of the narrowest tile that holds all rows of x.
 ///
 /// # Errors
-/// Rows that are no multiple of 16 bytes; a `cfg` that does not exist, does not fit the chip or does not take the shape;
+/// Rows that are no multiple of 16 bytes; a `cfg` that names no cut, does not fit the chip or does not take the shape;
 /// more than 2^31 tiles.
-pub fn swap_ab_config(p: &Problem, chip: &Chip) -> OpResult<&'static SwapAb> {
+pub fn swap_ab_config(p: &Problem, chip: &Chip) -> OpResult<SwapAb> {
     copyable_rows("swap_ab", p)?;
-    let takes = |c: &&SwapAb| (p.post != Post::SiluMul || c.operands == 2) && c.fits(p, chip);
+    let takes = |c: &SwapAb| c.takes(p) && c.fits(p, chip);
     let found = if let Some(i) = p.cfg {
-        let all: usize = SWAP_AB.iter().map(|cuts| cuts.len()).sum();
-        SWAP_AB.as_flattened().get(i).filter(takes).ok_or_else(|| {
+        SwapAb::numbered(i).filter(takes).ok_or_else(|| {
             crate::op_error!(
-                "swap_ab has configurations 0 to {}, and cfg={i} has to fit this chip (silu_mul: two operands)",
-                all - 1
+                "swap_ab cfg={i} has to name a cut (tables.rs, such as 3122120) and to fit this chip (silu_mul: two operands)"
             )
         })?
     } else {
-        let cuts = SWAP_AB.iter().find(|cuts| cuts[0].m >= p.m).unwrap_or(&SWAP_AB[SWAP_AB.len() - 1]);
+        let width = SWAP_AB.iter().filter(|c| c.m >= p.m && takes(c)).map(|c| c.m).min().unwrap_or(128);
+        let cuts = || SWAP_AB.iter().copied().filter(|c| c.m == width && takes(c));
         // Where a cluster of two has one tile of an operand's height, pairs with short stages measured best, at M = 8 and
         // 32 alike (qkv 13.4 and 15.5 µs, o 10.1 and 12.0, down 32.8 and 32.2 on an H200).
         if p.post != Post::SiluMul && p.cols() <= 64 * u64::from(chip.sms) {
-            let pairs = |c: &&SwapAb| (c.operands, c.consumers, c.depth, c.split) == (1, 1, 2, 2) && takes(c);
-            if let Some(c) = cuts.iter().find(pairs) {
+            if let Some(c) = cuts().find(|c| (c.operands, c.consumers, c.depth, c.split) == (1, 1, 2, 2)) {
                 return Ok(c);
             }
         }
-        // Measured on an H200: clusters of four lose what they save in x several times over, and a block that fills an
-        // SM alone earns it with the widest tiles only.
-        cuts.iter()
-            .filter(|c| takes(c) && c.split <= 2 && (c.per_sm == 2 || c.operands == 2))
+        // Measured on an H200: a block that fills an SM alone earns it with the widest tiles only.
+        cuts()
+            .filter(|c| c.per_sm == 2 || c.m >= 128 || c.operands == 2)
             .min_by_key(|c| c.effort(p, chip))
             .ok_or_else(|| crate::op_error!("swap_ab does not fit in {} bytes of shared memory", chip.shared_optin))?
     };

@@ -138,15 +138,20 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
             at.copyable(variant)?;
             let grid = [cut.blocks as u32, 1, 1];
             kernel(variant, c.entry(p), grid, [c.threads() as u32, 1, 1], p, &at)
-                .cluster([c.split as u32, 1, 1])
+                .cluster([c.cluster() as u32, 1, 1])
                 .shared(cut.shared as u32)
                 .arg(tensor_map(at.w, p.dtype, p.k, p.n, cut.cols as u32))
-                .arg(tensor_map(at.x, p.dtype, p.k, p.m, c.m as u32))
+                .arg(tensor_map(at.x, p.dtype, p.k, p.m, (c.m / c.share) as u32))
                 .i32(cut.rows as i64)
                 .i32(cut.pitch as i64)
                 .i32(c.depth as i64)
                 .i32(cut.stages as i64)
+                .i32(c.share as i64)
+                .i32(i64::from(cut.drained))
+                .i32(if c.early { cut.stages as i64 } else { 0 })
                 .i32(i64::from(c.turn))
+                .i32(i64::from(c.once))
+                .i32(cut.gains as i64)
         }
         "wgmma" => {
             let tile = choose::wgmma_tile(variant, p, chip)?;

@@ -86,7 +86,7 @@ const VARIANTS: &[Variant] = &[
         file: "swap_ab.cu",
         archs: Arch::HOPPER,
         emulated: true,
-        about: "Hopper, up to 128 tokens: weights on wgmma's wide side, tiles as even as n allows, k split in clusters",
+        about: "Hopper, up to 256 tokens: weights on wgmma's wide side, tiles as even as n allows, k or x shared in clusters",
     },
     Variant {
         name: "wgmma",
@@ -129,7 +129,11 @@ impl Op for Matmul {
             Dim { key: "post", default: "none", about: "none, residual (added), or silu_mul (of gate and up halves)" },
             Dim { key: "eps", default: "1e-5", about: "added to the mean square by rmsnorm" },
             Dim { key: "values", default: "normal", about: "special puts inf, NaN and large cancelling sums into x" },
-            Dim { key: "cfg", default: "", about: "row of the variant's configuration table, for experiments" },
+            Dim {
+                key: "cfg",
+                default: "",
+                about: "row of the variant's configuration table, for experiments; of swap_ab a cut, in digits",
+            },
         ]
     }
     fn variants(&self) -> &'static [Variant] {
@@ -169,7 +173,9 @@ impl Op for Matmul {
                 no_pairs(variant, &p)
             }
             "swap_ab" => {
-                no_norm(variant, &p)?;
+                if p.m > 64 || p.dtype != DType::Bf16 || p.post == Post::Residual {
+                    no_norm(variant, &p)?;
+                }
                 choose::swap_ab_config(&p, chip).map(|_| ())
             }
             "wgmma" | "wgmma_cluster" => {

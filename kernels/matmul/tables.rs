@@ -2,7 +2,7 @@
 //! blocks and the scratch that each needs. `cfg=N` in a shape picks row N of a table.
 
 use super::problem::{Post, Problem};
-use crate::op::Chip;
+use crate::op::{Chip, DType};
 
 /// Elements that a warp covers with one 16-byte load per lane.
 const SEGMENT: u64 = 256;
@@ -224,49 +224,94 @@ pub struct SwapAb {
     pub consumers: u64,
     /// Slices of 64 k-elements in a stage.
     pub depth: u64,
-    /// Blocks of a cluster, which share a tile's k.
+    /// Blocks of a cluster that share a tile's k.
     pub split: u64,
+    /// Blocks of a cluster that have neighbouring tiles and share x.
+    pub share: u64,
     /// Blocks that shared memory leaves room for on an SM: 2 lets the next kernel's stand beside this one's.
     pub per_sm: u64,
     /// Whether tiles begin at different places of k.
     pub turn: bool,
+    /// Whether L2 is told that weights are read once.
+    pub once: bool,
+    /// Whether the next kernel is let in with a ring of stages still to be asked for, not when nothing is.
+    pub early: bool,
 }
 
-const fn swap_ab(m: u64, operands: u64, consumers: u64, depth: u64, split: u64, per_sm: u64) -> SwapAb {
-    SwapAb { m, operands, consumers, depth, split, per_sm, turn: false }
+const fn swap_ab(m: u64, operands: u64, consumers: u64, depth: u64, split: u64, share: u64, per_sm: u64) -> SwapAb {
+    SwapAb { m, operands, consumers, depth, split, share, per_sm, turn: false, once: false, early: false }
 }
 
-const fn turned(cut: SwapAb) -> SwapAb {
-    SwapAb { turn: true, ..cut }
-}
+/// The instantiations: rows of x, operands of each consumer, consumers.
+const SWAP_AB_KERNELS: &[(u64, u64, u64)] = &[
+    (8, 1, 1),
+    (8, 1, 2),
+    (8, 2, 2),
+    (16, 1, 1),
+    (16, 1, 2),
+    (16, 2, 2),
+    (32, 1, 1),
+    (32, 1, 2),
+    (32, 2, 2),
+    (64, 1, 1),
+    (64, 1, 2),
+    (64, 2, 2),
+    (128, 1, 2),
+    (128, 1, 3),
+    (128, 2, 2),
+    (256, 1, 2),
+];
 
-/// The cuts of one width, in the order in which ties are settled.
-const fn swap_ab_cuts(m: u64) -> [SwapAb; 16] {
-    // By registers an SM holds one block of the widest.
-    let pair = if m < 128 { 2 } else { 1 };
-    [
-        swap_ab(m, 1, 1, 4, 1, pair),
-        swap_ab(m, 1, 1, 4, 2, pair),
-        swap_ab(m, 1, 2, 2, 1, pair),
-        swap_ab(m, 1, 2, 2, 2, pair),
-        swap_ab(m, 1, 2, 2, 4, pair),
-        swap_ab(m, 2, 2, 1, 1, pair),
-        swap_ab(m, 2, 2, 1, 2, pair),
-        swap_ab(m, 1, 1, 2, 1, pair),
-        swap_ab(m, 1, 1, 2, 2, pair),
-        swap_ab(m, 1, 2, 1, 2, pair),
-        swap_ab(m, 1, 2, 1, 4, pair),
-        swap_ab(m, 2, 2, 1, 1, 1),
-        swap_ab(m, 1, 2, 2, 2, 1),
-        swap_ab(m, 2, 2, 1, 4, 1),
-        turned(swap_ab(m, 1, 2, 1, 2, pair)),
-        turned(swap_ab(m, 2, 2, 1, 1, pair)),
-    ]
-}
-
-/// `cfg` = 16 times the width's place (8, 16, 32, 64, 128) + the cut's.
-pub const SWAP_AB: &[[SwapAb; 16]] =
-    &[swap_ab_cuts(8), swap_ab_cuts(16), swap_ab_cuts(32), swap_ab_cuts(64), swap_ab_cuts(128)];
+/// The cuts that the heuristic weighs, in the order in which ties are settled.
+pub const SWAP_AB: &[SwapAb] = &[
+    swap_ab(8, 1, 1, 4, 1, 1, 2),
+    swap_ab(8, 1, 1, 4, 2, 1, 2),
+    swap_ab(8, 1, 2, 2, 1, 1, 2),
+    swap_ab(8, 1, 2, 2, 2, 1, 2),
+    swap_ab(8, 2, 2, 1, 1, 1, 2),
+    swap_ab(8, 2, 2, 1, 2, 1, 2),
+    swap_ab(8, 1, 1, 2, 1, 1, 2),
+    swap_ab(8, 1, 1, 2, 2, 1, 2),
+    swap_ab(8, 1, 2, 1, 2, 1, 2),
+    swap_ab(8, 2, 2, 1, 1, 1, 1),
+    swap_ab(16, 1, 1, 4, 1, 1, 2),
+    swap_ab(16, 1, 1, 4, 2, 1, 2),
+    swap_ab(16, 1, 2, 2, 1, 1, 2),
+    swap_ab(16, 1, 2, 2, 2, 1, 2),
+    swap_ab(16, 2, 2, 1, 1, 1, 2),
+    swap_ab(16, 2, 2, 1, 2, 1, 2),
+    swap_ab(16, 1, 1, 2, 1, 1, 2),
+    swap_ab(16, 1, 1, 2, 2, 1, 2),
+    swap_ab(16, 1, 2, 1, 2, 1, 2),
+    swap_ab(16, 2, 2, 1, 1, 1, 1),
+    swap_ab(32, 1, 1, 4, 1, 1, 2),
+    swap_ab(32, 1, 1, 4, 2, 1, 2),
+    swap_ab(32, 1, 2, 2, 1, 1, 2),
+    swap_ab(32, 1, 2, 2, 2, 1, 2),
+    swap_ab(32, 2, 2, 1, 1, 1, 2),
+    swap_ab(32, 2, 2, 1, 2, 1, 2),
+    swap_ab(32, 1, 1, 2, 1, 1, 2),
+    swap_ab(32, 1, 1, 2, 2, 1, 2),
+    swap_ab(32, 1, 2, 1, 2, 1, 2),
+    swap_ab(32, 2, 2, 1, 1, 1, 1),
+    swap_ab(64, 1, 1, 4, 1, 1, 2),
+    swap_ab(64, 1, 1, 4, 2, 1, 2),
+    swap_ab(64, 1, 2, 2, 1, 1, 2),
+    swap_ab(64, 1, 2, 2, 2, 1, 2),
+    swap_ab(64, 2, 2, 1, 1, 1, 2),
+    swap_ab(64, 2, 2, 1, 2, 1, 2),
+    swap_ab(64, 1, 1, 2, 1, 1, 2),
+    swap_ab(64, 1, 1, 2, 2, 1, 2),
+    swap_ab(64, 1, 2, 1, 2, 1, 2),
+    swap_ab(64, 2, 2, 1, 1, 1, 1),
+    swap_ab(128, 1, 2, 2, 1, 1, 1),
+    swap_ab(128, 1, 2, 2, 2, 1, 1),
+    swap_ab(128, 2, 2, 1, 1, 1, 1),
+    swap_ab(128, 2, 2, 1, 2, 1, 1),
+    swap_ab(128, 1, 2, 1, 2, 1, 1),
+    swap_ab(256, 1, 2, 1, 1, 1, 1),
+    swap_ab(256, 1, 2, 1, 2, 1, 1),
+];
 
 /// What a [`SwapAb`] makes of a problem on a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,13 +327,40 @@ pub struct Cut {
     pub stages: u64,
     /// Dynamic shared memory.
     pub shared: u64,
+    /// Whether the sums of other blocks take the place of the ring.
+    pub drained: bool,
+    /// Where the gain of the norm lies in shared memory.
+    pub gains: u64,
 }
 
 impl SwapAb {
-    /// Clusters that run at once. Those of four leave SMs over where a processing cluster (GPC) has no multiple of four.
+    /// The cut that six digits name, `cfg` in a shape: the width's place from 1 on (8, 16, 32, 64, 128, 256), operands of
+    /// 64 rows in all (1 or 2 of one consumer each, 3, or 4: two of two), slices in a stage, blocks that share k, blocks
+    /// that share x, blocks of an SM; and a seventh that adds up 1 `turn`, 2 `once`, 4 `early`.
+    pub fn numbered(cfg: usize) -> Option<Self> {
+        let digits: Vec<u64> = format!("{cfg:07}").bytes().map(|b| u64::from(b - b'0')).collect();
+        let &[width, all, depth, split, share, per_sm, flags] = digits.as_slice() else { return None };
+        let (operands, consumers) = if all == 4 { (2, 2) } else { (1, all) };
+        let m = 4 << width;
+        let clusters = [1, 2, 4, 8].contains(&split) && [1, 2, 4, 8].contains(&share) && split * share <= 8;
+        let known = SWAP_AB_KERNELS.contains(&(m, operands, consumers)) && share * 8 <= m;
+        (known && clusters && matches!(depth, 1..=4) && matches!(per_sm, 1 | 2) && flags < 8).then(|| Self {
+            turn: flags & 1 != 0,
+            once: flags & 2 != 0,
+            early: flags & 4 != 0,
+            ..swap_ab(m, operands, consumers, depth, split, share, per_sm)
+        })
+    }
+    /// Blocks of a cluster.
+    pub fn cluster(&self) -> u64 {
+        self.split * self.share
+    }
+    /// Tiles that are computed at once. Clusters of more than two leave SMs over where a processing cluster (GPC) has no
+    /// multiple of them.
     fn slots(&self, chip: &Chip) -> u64 {
         let sms = u64::from(chip.sms);
-        (if self.split > 2 { sms * 32 / 33 } else { sms } / self.split).max(1)
+        let clusters = if self.cluster() > 2 { sms * 32 / 33 } else { sms } / self.cluster();
+        clusters.max(1) * self.share
     }
     /// Tiles as even as they get: all of the same height, as many as whole waves of clusters.
     pub fn cut(&self, p: &Problem, chip: &Chip) -> Cut {
@@ -297,20 +369,32 @@ impl SwapAb {
         let operands = (self.consumers * self.operands / if silu { 2 } else { 1 }).max(1);
         let (most, tiles_m, slots) = (64 * operands, p.m.div_ceil(self.m).max(1), self.slots(chip));
         let waves = (tiles_m * p.cols()).div_ceil(slots * most).max(1);
-        let cols = (tiles_m * p.cols()).div_ceil(slots * waves).clamp(8, most);
-        let tiles = tiles_m * p.cols().div_ceil(cols);
+        // Many rows of x are stored 16 bytes at a time.
+        let step = if self.m < WIDE { 1 } else { 8 };
+        let cols = (tiles_m * p.cols()).div_ceil(slots * waves).next_multiple_of(step).clamp(8, most);
+        // Clusters are whole, whatever of their last tiles exists.
+        let tiles = tiles_m * p.cols().div_ceil(cols).next_multiple_of(self.share);
         let pitch = cols.div_ceil(operands).next_multiple_of(8);
 
         let slice = (self.consumers * self.operands * pitch + self.m) * 128;
         let spare = (64 - pitch).saturating_sub(self.m) * 128;
-        let sums = (self.split - 1) * self.operands * (self.m / 8).div_ceil(self.split) * self.consumers * 128 * 16;
-        let budget = ((u64::from(chip.shared_optin) + RESERVED) / self.per_sm).saturating_sub(RESERVED + BARRIERS);
+        let squares = if p.pre { self.m * 16 } else { 0 };
+        let each = self.operands * (self.m / 8).div_ceil(self.split) * self.consumers * 128 * 16;
+        let sums = (self.split - 1) * (each + squares);
+        let chunks = p.k.div_ceil(64 * self.depth).div_ceil(self.split);
+        let gain = if p.pre { chunks * self.depth * 64 * 2 } else { 0 };
+        // A larger exchange would take stages from the ring, and waits for the ring's end instead.
+        let drained = sums > 16 << 10;
+        let kept = if drained { 0 } else { sums };
+        let budget = ((u64::from(chip.shared_optin) + RESERVED) / self.per_sm).saturating_sub(RESERVED + self.fixed());
         // At least two: what then does not fit is refused.
-        let steps = p.k.div_ceil(64 * self.depth).div_ceil(self.split) * tiles.div_ceil(slots);
-        let stages = (budget.saturating_sub(spare + sums) / (self.depth * slice)).min(steps).clamp(2, MAX_STAGES);
+        let steps = chunks * tiles.div_ceil(slots);
+        let room = budget.saturating_sub(spare + kept + gain) / (self.depth * slice);
+        let stages = room.min(steps).clamp(2, MAX_STAGES);
         let blocks = if self.split == 1 { tiles.min(slots) } else { tiles * self.split };
-        let shared = stages * self.depth * slice + spare + sums;
-        Cut { cols, rows: cols * if silu { 2 } else { 1 }, pitch, tiles, blocks, stages, shared }
+        let gains = (stages * self.depth * slice + spare + kept).max(sums);
+        let rows = cols * if silu { 2 } else { 1 };
+        Cut { cols, rows, pitch, tiles, blocks, stages, shared: gains + gain, drained, gains }
     }
     /// Bytes that the busiest SM waits for: its weights; its share of x, which all SMs ask of L2 at once, at three quarters
     /// of the price; both at up to half as much again where the ring holds less than 96 KB of weights; the exchange in a
@@ -330,16 +414,30 @@ impl SwapAb {
     }
     /// Whether its share of an SM's shared memory holds two stages.
     pub fn fits(&self, p: &Problem, chip: &Chip) -> bool {
-        (self.cut(p, chip).shared + BARRIERS + RESERVED) * self.per_sm <= u64::from(chip.shared_optin) + RESERVED
+        (self.cut(p, chip).shared + self.fixed() + RESERVED) * self.per_sm <= u64::from(chip.shared_optin) + RESERVED
     }
+    /// Whether a kernel of this width takes the shape: the norm is folded in up to 64 rows of bf16, before anything but a
+    /// residual; gate and up rows need two operands.
+    pub fn takes(&self, p: &Problem) -> bool {
+        let norm = !p.pre || (self.m <= 64 && p.dtype == DType::Bf16 && p.post != Post::Residual);
+        norm && (p.post != Post::SiluMul || self.operands == 2)
+    }
+    /// Static shared memory: the barriers of the largest ring and of the exchange, half a kilobyte for each warp that
+    /// stores, and the sums of squares.
+    pub fn fixed(&self) -> u64 {
+        let squares = self.m.max(self.consumers * 16) * 4;
+        ((2 * MAX_STAGES + 1) * 8).next_multiple_of(16) + self.consumers * 4 * 512 + squares
+    }
+    /// The warp that copies is a warpgroup where its registers are needed.
     pub fn threads(&self) -> u64 {
-        self.consumers * 128 + 32
+        self.consumers * 128 + if self.m == 256 { 128 } else { 32 }
     }
     pub fn entry(&self, p: &Problem) -> String {
         format!("matmul_swap_ab_{}_n{}_r{}c{}", p.dtype.name(), self.m, self.operands, self.consumers)
     }
 }
 
-/// The barriers of the largest ring and of the exchange, in static shared memory.
-pub const BARRIERS: u64 = (2 * MAX_STAGES + 1) * 8;
+/// Stages of the largest ring.
 const MAX_STAGES: u64 = 16;
+/// Rows of x from which on tiles are multiples of 8 columns.
+const WIDE: u64 = 32;

@@ -143,7 +143,7 @@ fn swapped_operands_give_every_sm_the_same_share() {
                 assert!((blocks * 132) as f64 <= 1.08 * (n * c.split) as f64, "{p:?}: {c:?} {cut:?}");
                 assert!(cut.shared + 2048 <= u64::from(Chip::H200.shared_optin));
                 if m <= 32 && n < 28672 {
-                    assert!(2 * (cut.shared + 1024 + choose::BARRIERS) <= 228 * 1024, "{p:?}: {c:?} {cut:?}");
+                    assert!(2 * (cut.shared + 1024 + c.fixed()) <= 228 * 1024, "{p:?}: {c:?} {cut:?}");
                 }
             }
         }
@@ -156,7 +156,28 @@ fn swapped_operands_give_every_sm_the_same_share() {
             .contains("mma")
     );
     let far = Shape::parse("m=8,n=64,k=128,cfg=80").unwrap();
-    assert!(Matmul.supports("swap_ab", &far, &Chip::H200).unwrap_err().0.contains("0 to 79"));
+    assert!(Matmul.supports("swap_ab", &far, &Chip::H200).unwrap_err().0.contains("3122120"));
+}
+
+#[test]
+fn cuts_are_named_by_digits() {
+    use choose::SwapAb;
+    let c = SwapAb::numbered(3_212_412).unwrap();
+    assert_eq!((c.m, c.operands, c.consumers, c.depth), (32, 1, 2, 1));
+    assert_eq!((c.split, c.share, c.per_sm), (2, 4, 1));
+    assert_eq!((c.turn, c.once, c.early), (false, true, false));
+    let four = SwapAb::numbered(5_411_217).unwrap();
+    assert_eq!((four.operands, four.consumers, four.cluster()), (2, 2, 2));
+    // No such width; 8 rows in two halves; clusters of 16; no such kernel; no depth; no blocks.
+    for none in [0, 7_111_110, 1_111_210, 4_114_410, 6_411_110, 3_101_110, 3_111_130, 31_111_110] {
+        assert_eq!(SwapAb::numbered(none), None, "{none}");
+    }
+    // Blocks that share x have tiles of their own, and those that share k a part of it each.
+    let p = problem("m=128,n=4096,k=4096");
+    let cut = SwapAb::numbered(5_214_210).unwrap().cut(&p, &Chip::H200);
+    assert_eq!((cut.cols, cut.tiles, cut.blocks, cut.drained), (128, 32, 128, true));
+    let cut = SwapAb::numbered(5_211_410).unwrap().cut(&problem("m=128,n=1000,k=4096"), &Chip::H200);
+    assert_eq!((cut.tiles % 4, cut.blocks % 4), (0, 0));
 }
 
 #[test]
@@ -182,6 +203,9 @@ fn tensor_copies_name_their_stride_rule() {
 #[test]
 fn the_norm_is_refused_where_no_kernel_folds_it() {
     let s = Shape::parse("m=32,n=4096,k=4096,pre=rmsnorm").unwrap();
+    assert_eq!(Matmul.choose(&s, &Chip::H200), "swap_ab");
+    Matmul.supports("swap_ab", &s, &Chip::H200).unwrap();
+    let s = Shape::parse("m=32,n=4096,k=4096,pre=rmsnorm,post=residual").unwrap();
     let chosen = Matmul.choose(&s, &Chip::H200);
     assert!(Matmul.supports(chosen, &s, &Chip::H200).unwrap_err().0.contains("rmsnorm"));
     assert!(Matmul.supports("naive", &s, &Chip::H200).is_ok());
