@@ -96,13 +96,13 @@ fn every_cut_of_swap_ab() {
             let text = format!("m={m},n={n},k={k},dtype=bf16,post={post},cfg={cfg}");
             match check(&mut executor, op, variant, &Shape::parse(&text).unwrap(), 7).unwrap() {
                 Outcome::Wrong(why) => panic!("{text}: {cut:?}: {why}"),
-                Outcome::Skipped(why) => assert!(why.contains("has to") && why.contains("fit"), "{text}: {why}"),
+                Outcome::Skipped(why) => assert!(why.contains("to fit") || why.contains("fold"), "{text}: {why}"),
                 _ => right += 1,
             }
         }
     }
     // Fewer than eight rows of x to a block are no cut; silu_mul is left out where there is one operand.
-    assert!(narrow < 30 && right > 300, "{right}, {narrow}");
+    assert!(narrow <= 40 && right >= 400, "{right}, {narrow}");
 }
 
 /// Every configuration of the warpgroup product with 4-bit weights, on a chip of three SMs so that blocks begin and end inside

@@ -1,9 +1,11 @@
 // Instructions of 9.0 that only streams of weights use so far, apart from ptx_hopper.cuh so that a change here compiles no
-// other kernel again: tensor copies with a hint to L2, and stmatrix transposed. Each has its twin here.
+// other kernel again: tensor copies with a hint to L2, a test of a barrier, stmatrix transposed. Each has its
+// twin here.
 #pragma once
 
 #ifdef WB_EMULATE
 inline u64 l2_evict_first() { return 0; }
+inline bool mbar_test(u64* bar, u32 parity) { return wb_mbar_done(bar, parity); }
 inline void tma_load_2d_hint(void* dst, const TensorMapArg* map, u64* bar, i32 c0, i32 c1, u64) {
     tma_load_2d(dst, map, bar, c0, c1);
 }
@@ -25,6 +27,18 @@ inline void stmatrix_x4_trans(void* row, const u32 (&r)[4]) {
     wb_emu::collective(0xffffffffu, wb_stmatrix_trans, &s, "stmatrix.trans");
 }
 #else
+// Whether the phase of that parity is complete, without waiting for it.
+WB_DEVICE bool mbar_test(u64* bar, u32 parity) {
+    u32 ok;
+    asm volatile(
+        "{.reg .pred p;\n"
+        "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;}"
+        : "=r"(ok)
+        : "r"(smem_addr(bar)), "r"(parity)
+        : "memory");
+    return ok != 0;
+}
 // A policy for what is read once: L2 gives it up before anything else.
 WB_DEVICE u64 l2_evict_first() {
     u64 policy;

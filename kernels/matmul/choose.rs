@@ -136,23 +136,54 @@ pub fn swap_ab_config(p: &Problem, chip: &Chip) -> OpResult<SwapAb> {
     } else {
         let width = SWAP_AB.iter().filter(|c| c.m >= p.m && takes(c)).map(|c| c.m).min().unwrap_or(128);
         let cuts = || SWAP_AB.iter().copied().filter(|c| c.m == width && takes(c));
-        // Where a cluster of two has one tile of an operand's height, pairs with short stages measured best, at M = 8 and
-        // 32 alike (qkv 13.4 and 15.5 µs, o 10.1 and 12.0, down 32.8 and 32.2 on an H200).
-        if p.post != Post::SiluMul && p.cols() <= 64 * u64::from(chip.sms) {
-            if let Some(c) = cuts().find(|c| (c.operands, c.consumers, c.depth, c.split) == (1, 1, 2, 2)) {
-                return Ok(c);
-            }
-        }
         // Measured on an H200: a block that fills an SM alone earns it with the widest tiles only.
-        cuts()
-            .filter(|c| c.per_sm == 2 || c.m >= 128 || c.operands == 2)
-            .min_by_key(|c| c.effort(p, chip))
-            .ok_or_else(|| crate::op_error!("swap_ab does not fit in {} bytes of shared memory", chip.shared_optin))?
+        match SwapAb::numbered(measured(p, width, chip)).filter(takes) {
+            Some(c) => c,
+            None => cuts()
+                .filter(|c| c.per_sm == 2 || c.m >= 128 || c.operands == 2)
+                .min_by_key(|c| c.effort(p, chip))
+                .ok_or_else(|| {
+                    crate::op_error!("swap_ab does not fit in {} bytes of shared memory", chip.shared_optin)
+                })?,
+        }
     };
     if found.cut(p, chip).tiles * found.split > i32::MAX as u64 {
         return Err(crate::op_error!("swap_ab: more than 2^31 tiles; use wgmma"));
     }
     Ok(found)
+}
+
+/// The digits of the cut that measured best on an H200 for products like this one (lab notes `swap_ab_cuts`,
+/// `swap_ab_wide`), or 0.
+///
+/// Where pairs of blocks have a tile of up to three operands' height, they share k. Wider products fill an SM with one
+/// block and as many rows of w as its registers hold.
+fn measured(p: &Problem, width: u64, chip: &Chip) -> usize {
+    let pairs = u64::from(chip.sms) / 2;
+    let rows = (p.m.div_ceil(width.min(128)).max(1) * p.cols()).div_ceil(pairs);
+    match width {
+        _ if p.post == Post::SiluMul => match width {
+            8 => 1_421_110,
+            16 => 2_411_110,
+            32 => 3_411_110,
+            64 => 4_411_112,
+            128 => 5_411_112,
+            _ => 0,
+        },
+        8 if rows <= 128 => 1_122_120,
+        16 if rows <= 128 => 2_122_120,
+        32 if rows <= 128 => 3_122_120,
+        32 => 3_411_110,
+        64 if rows <= 64 => 4_122_110,
+        64 if rows <= 128 => 4_222_110,
+        64 => 4_411_112,
+        128 if rows <= 128 => 5_212_110,
+        128 => 5_411_112,
+        256 if rows <= 128 => 5_212_110,
+        256 if rows <= 192 => 5_312_110,
+        256 => 6_211_110,
+        _ => 0,
+    }
 }
 
 /// The table of a matrix-vector variant.
@@ -168,7 +199,9 @@ pub fn gemv_table(variant: &str) -> Option<&'static [Gemv]> {
 /// Bytes of weights up to which a matrix-vector product takes short rings.
 const FEW_WEIGHTS: u64 = 64 << 20;
 /// Rows of x up to which the operands are swapped on 9.0.
-const SWAP_AB_M: u64 = 64;
+const SWAP_AB_M: u64 = 256;
+/// And with the norm folded in, which every block does again: for more rows a kernel of its own is cheaper.
+const SWAP_AB_NORM_M: u64 = 16;
 /// Rows of x up to which mma.sync, operands swapped, streams weights as fast as memory gives them.
 const SKINNY_M: u64 = 128;
 /// The largest tile of wgmma_streamk.
@@ -191,9 +224,10 @@ pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
     if let Some(v) = decode.into_iter().find(|v| p.m <= rows && few && takes(v)) {
         return v;
     }
+    let swapped = if p.pre { SWAP_AB_NORM_M } else { SWAP_AB_M };
     let streams = |v: &str| streamk_table(v).is_some_and(|table| streamk_config(table, v, &p, chip).is_ok());
     match p.m {
-        m if m <= SWAP_AB_M && wgmma && swap_ab_config(&p, chip).is_ok() => "swap_ab",
+        m if m <= swapped && wgmma && swap_ab_config(&p, chip).is_ok() => "swap_ab",
         m if m <= SKINNY_M && !wgmma && streams("skinny") => "skinny",
         m if m <= STREAMK_M && wgmma && streams("wgmma_streamk") => "wgmma_streamk",
         _ if wgmma => "wgmma_cluster",

@@ -148,7 +148,7 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
                 .i32(cut.stages as i64)
                 .i32(c.share as i64)
                 .i32(i64::from(cut.drained))
-                .i32(if c.early { cut.stages as i64 } else { 0 })
+                .i32(c.lead(&cut))
                 .i32(i64::from(c.turn))
                 .i32(i64::from(c.once))
                 .i32(cut.gains as i64)

@@ -1,9 +1,9 @@
 // Hopper, a few rows of x up to 256: a stream of weights past wgmma with the operands swapped. The weights' rows take the
 // 64-row side, so that 8 tokens are 8 columns and no padding.
 //
-// Memory is the bound, so everything here serves the copies. One warp asks for them and does nothing else: a ring of
-// stages in shared memory, each `depth` slices of 64 k-elements, weights and x side by side. The first round of weights
-// is asked for before the kernel ahead has ended.
+// Memory is the bound, so everything here serves the copies. Two warps ask for them and do nothing else, one for weights,
+// one for x: a ring of stages in shared memory, each `depth` slices of 64 k-elements, weights and x side by side. The
+// first round of weights is asked for before the kernel ahead has ended.
 //
 // How n is cut is up to the host: a tile is any number of weight rows, chosen so that all SMs get the same share, and
 // only as wide as the copy box; the 64 rows that a wgmma reads may hold stale rows beyond it, whose sums nobody stores.
@@ -74,7 +74,7 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
         prefetch_tensormap(w_map);
         prefetch_tensormap(x_map);
         for (i32 s = 0; s < cut.stages; s++) {
-            mbar_init(full + s, 1);
+            mbar_init(full + s, 2);
             mbar_init(empty + s, C * 4 * share);
         }
         mbar_init(&received, 1);
@@ -100,9 +100,9 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
 
     if (consumer == C) {
         if (N == 256) setmaxnreg_dec<40>();
-        const bool asks = threadIdx.x == CONSUMERS;
-        const u32 stage_bytes = cut.depth * (cut.rows + N) * BK * sizeof(T);
-        // The one thread that asks is soon the bound: it divides once a tile, and a stage costs it additions.
+        const bool asks = lane_id() == 0;
+        const u32 w_bytes = cut.depth * cut.rows * BK * sizeof(T), x_bytes = cut.depth * N * BK * sizeof(T);
+        // A thread that asks is soon the bound: it divides once a tile, and a stage costs it additions.
         const i32 x_rows = N / share;
         const u16 everyone = static_cast<u16>(((1u << share) - 1) << (part * share));
         const u64 policy = l2_evict_first();
@@ -129,13 +129,15 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
         };
         auto load_w = [&](const Cursor& at) {
             T* to = shared + at.stage * stage_elements;
-            mbar_arrive_expect_tx(full + at.stage, stage_bytes);
+            mbar_arrive_expect_tx(full + at.stage, w_bytes);
             for (i32 d = 0, k0 = at.k0; d < cut.depth; d++, k0 += BK, to += slice) {
                 load_rows(to, full + at.stage, k0, at.col0);
                 if (a.silu()) load_rows(to + C * cut.pitch * BK, full + at.stage, k0, a.n / 2 + at.col0);
             }
         };
         auto load_x = [&](const Cursor& at) {
+            // With x shared, what the others deliver counts too.
+            mbar_arrive_expect_tx(full + at.stage, x_bytes);
             T* to = shared + at.stage * stage_elements + (C * MT * cut.pitch + member * x_rows) * BK;
             for (i32 d = 0, k0 = at.k0; d < cut.depth; d++, k0 += BK, to += slice) {
                 if (share == 1)
@@ -146,25 +148,24 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
         };
         Cursor at{cluster, 0, 0, 0, 0, 0, 0};
         enter(at);
-        i32 left = (units - cluster + clusters - 1) / clusters * steps, early = left < cut.stages ? left : cut.stages;
-        if (asks) {
-            Cursor ahead = at;
-            for (i32 s = 0; s < early; s++, advance(ahead)) load_w(ahead);
-        }
-        __syncwarp();
-        if (blocks > 1) cluster_wait();
-        if (asks) {
-            left -= early;
+        i32 left = (units - cluster + clusters - 1) / clusters * steps;
+        if (asks && warp == C * 4) {
             if (left <= cut.lead) pdl_launch();
-            pdl_wait();
-            // x belongs to the kernel before.
-            for (i32 s = 0; s < early; s++, advance(at)) load_x(at);
             for (; left > 0; advance(at)) {
                 mbar_wait(empty + at.stage, at.round ^ 1);
                 load_w(at);
-                load_x(at);
                 // The next kernel is let in when this one has little or nothing left to ask for.
                 if (--left == cut.lead) pdl_launch();
+            }
+        }
+        __syncwarp();
+        if (blocks > 1) cluster_wait();
+        if (asks && warp == C * 4 + 1) {
+            // x belongs to the kernel before.
+            pdl_wait();
+            for (; left > 0; left--, advance(at)) {
+                mbar_wait(empty + at.stage, at.round ^ 1);
+                load_x(at);
             }
         }
         __syncwarp();
@@ -175,7 +176,7 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
         return;
     }
 
-    // The widest take the registers of a warpgroup of which one thread asks for copies; the others get by with a warp.
+    // The widest take the registers of a whole warpgroup of which two threads ask for copies.
     if (N == 256) setmaxnreg_inc<232>();
     const i32 lane = lane_id(), thread = threadIdx.x;
     T* const gains = reinterpret_cast<T*>(reinterpret_cast<char*>(shared) + cut.gains);
@@ -207,8 +208,22 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
 #pragma unroll
             for (int v = 0; v < N / 2; v++) acc[i][v] = 0.0f;
         float square[EACH] = {};
-        i32 k0 = turn * chunk;
+        i32 k0 = turn * chunk, held = -1;
+        auto give_back = [&] {
+            if (share == 1) {
+                if (lane == 0) mbar_arrive(empty + held);
+            } else if (lane < share) {
+                mbar_arrive_remote(empty + held, part * share + lane);
+            }
+        };
         for (i32 step = 0; step < steps; step++) {
+            // Products have a latency of several hundred clocks, so the next stage's are queued behind them where it has
+            // arrived. Where it has not, the stage is given back first: what is held is not in flight.
+            if (held >= 0 && !__shfl_sync(WB_FULL_MASK, static_cast<i32>(mbar_test(full + stage, round)), 0)) {
+                wgmma_wait<0>();
+                give_back();
+                held = -1;
+            }
             mbar_wait(full + stage, round);
             if (folds) {
                 T* const tile = shared + stage * stage_elements + C * MT * cut.pitch * BK;
@@ -242,17 +257,15 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
                     for (int i = 0; i < MT; i++)
                         Wgmma<T, N>::run(acc[i], w + i * C * cut.pitch * BK / 8 + kk * 2, x + kk * 2);
                 wgmma_commit();
+                wgmma_wait<1>();
+                // With the first slice behind it, the stage before is done.
+                if (d == 0 && held >= 0) give_back();
             }
-            // Given back at once: to queue the next stage's products first would hold this one until the next has
-            // arrived, and what is held is not in flight.
-            wgmma_wait<0>();
-            if (share == 1) {
-                if (lane == 0) mbar_arrive(empty + stage);
-            } else if (lane < share) {
-                mbar_arrive_remote(empty + stage, part * share + lane);
-            }
+            held = stage;
             if (++stage == cut.stages) stage = 0, round ^= 1;
         }
+        wgmma_wait<0>();
+        if (held >= 0) give_back();
 #pragma unroll
         for (int i = 0; i < MT; i++) wgmma_pin(acc[i]);
         if (folds) {
@@ -440,7 +453,7 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
 // Entry names carry the configuration; tables.rs has the same. B blocks fit an SM by registers, so that the next kernel's
 // stand beside this one's.
 #define SWAP_AB(T, N, MT, C, B)                                                                                        \
-    WB_KERNEL void __launch_bounds__(C * WARPGROUP + (N == 256 ? WARPGROUP : 32), B) matmul_swap_ab_##T##_n##N##_r##MT##c##C(                   \
+    WB_KERNEL void __launch_bounds__(C * WARPGROUP + (N == 256 ? WARPGROUP : 64), B) matmul_swap_ab_##T##_n##N##_r##MT##c##C(                   \
         MATMUL_PARAMS(T), const __grid_constant__ TensorMapArg w_map, const __grid_constant__ TensorMapArg x_map,      \
         i32 rows, i32 pitch, i32 depth, i32 stages, i32 share, i32 drained, i32 lead, i32 turn, i32 once, i32 gains) { \
         swap_ab<T, N, MT, C>(MATMUL_ARGS(T), &w_map, &x_map,                                                           \

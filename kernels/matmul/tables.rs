@@ -234,7 +234,7 @@ pub struct SwapAb {
     pub turn: bool,
     /// Whether L2 is told that weights are read once.
     pub once: bool,
-    /// Whether the next kernel is let in with a ring of stages still to be asked for, not when nothing is.
+    /// Whether the next kernel is let in before nothing is left to ask for: see [`SwapAb::lead`].
     pub early: bool,
 }
 
@@ -412,6 +412,15 @@ impl SwapAb {
         let stream = waves * (c.rows * k + self.m * k * 3 / 4);
         stream + stages + stream / 2 * missing / ENOUGH + exchange + alone
     }
+    /// Stages still to be asked for when the next kernel is let in. Where a block fills an SM that is at once: the next
+    /// one's begin wherever an SM has done its part, and not two to an SM.
+    pub fn lead(&self, cut: &Cut) -> i64 {
+        match (self.early, self.per_sm) {
+            (false, _) => 0,
+            (true, 1) => i64::from(i32::MAX),
+            (true, _) => cut.stages as i64,
+        }
+    }
     /// Whether its share of an SM's shared memory holds two stages.
     pub fn fits(&self, p: &Problem, chip: &Chip) -> bool {
         (self.cut(p, chip).shared + self.fixed() + RESERVED) * self.per_sm <= u64::from(chip.shared_optin) + RESERVED
@@ -428,9 +437,9 @@ impl SwapAb {
         let squares = self.m.max(self.consumers * 16) * 4;
         ((2 * MAX_STAGES + 1) * 8).next_multiple_of(16) + self.consumers * 4 * 512 + squares
     }
-    /// The warp that copies is a warpgroup where its registers are needed.
+    /// The two warps that copy are a warpgroup where its registers are needed.
     pub fn threads(&self) -> u64 {
-        self.consumers * 128 + if self.m == 256 { 128 } else { 32 }
+        self.consumers * 128 + if self.m == 256 { 128 } else { 64 }
     }
     pub fn entry(&self, p: &Problem) -> String {
         format!("matmul_swap_ab_{}_n{}_r{}c{}", p.dtype.name(), self.m, self.operands, self.consumers)

@@ -92,13 +92,13 @@ fn a_batch_is_streamed_past_the_tensor_cores() {
         assert!(c.workspace(&p, &SM86) >= 82 * 2 * 128 * tile * 4 + 32 * 2 * 4);
     }
     let p = problem("m=200,n=4096,k=4096");
-    assert_eq!(choose::variant(&p, &Chip::H200), "wgmma_streamk");
+    assert_eq!(choose::variant(&p, &Chip::H200), "swap_ab");
     let c = choose::streamk_config(choose::WGMMA_STREAMK, "wgmma_streamk", &p, &Chip::H200).unwrap();
     assert_eq!((c.m, c.tiles(&p), c.units(&p), c.blocks(&p, &Chip::H200)), (256, 32, 32 * 64, 132));
     for (shape, h200, sm86) in [
         ("m=4,n=4096,k=4096,pre=rmsnorm", "gemv_async", "gemv"),
         ("m=64,n=4096,k=4100", "skinny", "skinny"),
-        ("m=256,n=28672,k=4096", "wgmma_streamk", "mma"),
+        ("m=256,n=28672,k=4096", "swap_ab", "mma"),
         ("m=8192,n=8192,k=8192", "wgmma_cluster", "mma"),
         ("m=8192,n=8192,k=8191", "mma", "mma"),
     ] {
@@ -202,9 +202,11 @@ fn tensor_copies_name_their_stride_rule() {
 
 #[test]
 fn the_norm_is_refused_where_no_kernel_folds_it() {
-    let s = Shape::parse("m=32,n=4096,k=4096,pre=rmsnorm").unwrap();
+    let s = Shape::parse("m=16,n=4096,k=4096,pre=rmsnorm").unwrap();
     assert_eq!(Matmul.choose(&s, &Chip::H200), "swap_ab");
+    let s = Shape::parse("m=32,n=4096,k=4096,pre=rmsnorm").unwrap();
     Matmul.supports("swap_ab", &s, &Chip::H200).unwrap();
+    assert!(Matmul.supports(Matmul.choose(&s, &Chip::H200), &s, &Chip::H200).is_err());
     let s = Shape::parse("m=32,n=4096,k=4096,pre=rmsnorm,post=residual").unwrap();
     let chosen = Matmul.choose(&s, &Chip::H200);
     assert!(Matmul.supports(chosen, &s, &Chip::H200).unwrap_err().0.contains("rmsnorm"));
