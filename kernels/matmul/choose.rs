@@ -154,34 +154,31 @@ pub fn swap_ab_config(p: &Problem, chip: &Chip) -> OpResult<SwapAb> {
 }
 
 /// The digits of the cut that measured best on an H200 for products like this one (lab notes `swap_ab_cuts`,
-/// `swap_ab_wide`), or 0.
+/// `swap_ab_wide`, `swap_ab_stages`), or 0.
 ///
-/// Where pairs of blocks have a tile of up to three operands' height, they share k. Wider products fill an SM with one
-/// block and as many rows of w as its registers hold.
+/// Blocks fill an SM each: two of a kernel on an SM that the kernel ahead left early, and none on another, cost the step
+/// a tenth. Where pairs of blocks have a tile of up to two operands' height, they share k.
 fn measured(p: &Problem, width: u64, chip: &Chip) -> usize {
     let pairs = u64::from(chip.sms) / 2;
     let rows = (p.m.div_ceil(width.min(128)).max(1) * p.cols()).div_ceil(pairs);
-    match width {
-        _ if p.post == Post::SiluMul => match width {
-            8 => 1_421_110,
-            16 => 2_411_110,
-            32 => 3_411_110,
-            64 => 4_411_112,
-            128 => 5_411_112,
-            _ => 0,
-        },
-        8 if rows <= 128 => 1_122_120,
-        16 if rows <= 128 => 2_122_120,
-        32 if rows <= 128 => 3_122_120,
-        32 => 3_411_110,
-        64 if rows <= 64 => 4_122_110,
-        64 if rows <= 128 => 4_222_110,
-        64 => 4_411_112,
-        128 if rows <= 128 => 5_212_110,
-        128 => 5_411_112,
-        256 if rows <= 128 => 5_212_110,
-        256 if rows <= 192 => 5_312_110,
-        256 => 6_211_110,
+    let (silu, place) = (p.post == Post::SiluMul, width.trailing_zeros() as usize - 2);
+    match (width, rows) {
+        (128.., _) if silu => 0,
+        (64, _) if silu => 4_411_112,
+        (8..=32, 0..=64) if !silu => place * 1_000_000 + 122_110,
+        (8..=32, 65..=128) if !silu => place * 1_000_000 + 222_110,
+        (8..=32, _) => place * 1_000_000 + 411_110,
+        (64, 0..=64) => 4_122_110,
+        (64, 65..=128) => 4_222_110,
+        (64, _) => 4_411_112,
+        // Four blocks to a tile: of the bytes that L2 gives an SM x would be two thirds.
+        (128, 0..=64) => 5_314_110,
+        (128, 65..=128) => 5_212_110,
+        (128, _) => 5_411_112,
+        (256, 0..=128) if p.k > 8192 => 5_222_110,
+        (256, 0..=128) => 5_212_110,
+        (256, 129..=192) => 5_312_110,
+        (256, _) => 6_211_110,
         _ => 0,
     }
 }
@@ -199,9 +196,9 @@ pub fn gemv_table(variant: &str) -> Option<&'static [Gemv]> {
 /// Bytes of weights up to which a matrix-vector product takes short rings.
 const FEW_WEIGHTS: u64 = 64 << 20;
 /// Rows of x up to which the operands are swapped on 9.0.
+/// Rows of x up to which the operands are swapped on 9.0. Not with the norm, though swap_ab can fold it in: done in every
+/// block and stage it costs the step more than a kernel of its own (lab note `swap_ab_norm`).
 const SWAP_AB_M: u64 = 256;
-/// And with the norm folded in, which every block does again: for more rows a kernel of its own is cheaper.
-const SWAP_AB_NORM_M: u64 = 16;
 /// Rows of x up to which mma.sync, operands swapped, streams weights as fast as memory gives them.
 const SKINNY_M: u64 = 128;
 /// The largest tile of wgmma_streamk.
@@ -224,10 +221,9 @@ pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
     if let Some(v) = decode.into_iter().find(|v| p.m <= rows && few && takes(v)) {
         return v;
     }
-    let swapped = if p.pre { SWAP_AB_NORM_M } else { SWAP_AB_M };
     let streams = |v: &str| streamk_table(v).is_some_and(|table| streamk_config(table, v, &p, chip).is_ok());
     match p.m {
-        m if m <= swapped && wgmma && swap_ab_config(&p, chip).is_ok() => "swap_ab",
+        m if m <= SWAP_AB_M && wgmma && !p.pre && swap_ab_config(&p, chip).is_ok() => "swap_ab",
         m if m <= SKINNY_M && !wgmma && streams("skinny") => "skinny",
         m if m <= STREAMK_M && wgmma && streams("wgmma_streamk") => "wgmma_streamk",
         _ if wgmma => "wgmma_cluster",

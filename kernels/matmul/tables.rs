@@ -356,10 +356,10 @@ impl SwapAb {
         self.split * self.share
     }
     /// Tiles that are computed at once. Clusters of more than two leave SMs over where a processing cluster (GPC) has no
-    /// multiple of them.
+    /// multiple of them: an H200 holds 24 of four with a block to an SM, and not 32.
     fn slots(&self, chip: &Chip) -> u64 {
         let sms = u64::from(chip.sms);
-        let clusters = if self.cluster() > 2 { sms * 32 / 33 } else { sms } / self.cluster();
+        let clusters = if self.cluster() > 2 { sms * 8 / 11 } else { sms } / self.cluster();
         clusters.max(1) * self.share
     }
     /// Tiles as even as they get: all of the same height, as many as whole waves of clusters.
@@ -371,7 +371,9 @@ impl SwapAb {
         let waves = (tiles_m * p.cols()).div_ceil(slots * most).max(1);
         // Many rows of x are stored 16 bytes at a time.
         let step = if self.m < WIDE { 1 } else { 8 };
-        let cols = (tiles_m * p.cols()).div_ceil(slots * waves).next_multiple_of(step).clamp(8, most);
+        let even = (tiles_m * p.cols()).div_ceil(slots * waves).next_multiple_of(step).clamp(8, most);
+        // The tensor cores are the bound of the widest, and multiply whole operands in any case.
+        let cols = if self.m == 256 && self.split == 1 { most.min(p.cols().next_multiple_of(8)) } else { even };
         // Clusters are whole, whatever of their last tiles exists.
         let tiles = tiles_m * p.cols().div_ceil(cols).next_multiple_of(self.share);
         let pitch = cols.div_ceil(operands).next_multiple_of(8);

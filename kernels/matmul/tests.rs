@@ -142,9 +142,8 @@ fn swapped_operands_give_every_sm_the_same_share() {
                 let blocks = cut.tiles.div_ceil(132 / c.split) * cut.rows;
                 assert!((blocks * 132) as f64 <= 1.08 * (n * c.split) as f64, "{p:?}: {c:?} {cut:?}");
                 assert!(cut.shared + 2048 <= u64::from(Chip::H200.shared_optin));
-                if m <= 32 && n < 28672 {
-                    assert!(2 * (cut.shared + 1024 + c.fixed()) <= 228 * 1024, "{p:?}: {c:?} {cut:?}");
-                }
+                // One block to an SM, whatever room the kernel ahead leaves.
+                assert!(c.per_sm == 1 && 2 * cut.shared > 228 * 1024, "{p:?}: {c:?} {cut:?}");
             }
         }
     }
@@ -174,8 +173,8 @@ fn cuts_are_named_by_digits() {
     }
     // Blocks that share x have tiles of their own, and those that share k a part of it each.
     let p = problem("m=128,n=4096,k=4096");
-    let cut = SwapAb::numbered(5_214_210).unwrap().cut(&p, &Chip::H200);
-    assert_eq!((cut.cols, cut.tiles, cut.blocks, cut.drained), (128, 32, 128, true));
+    let cut = SwapAb::numbered(5_314_110).unwrap().cut(&p, &Chip::H200);
+    assert_eq!((cut.cols, cut.pitch, cut.tiles, cut.blocks, cut.drained), (176, 64, 24, 96, true));
     let cut = SwapAb::numbered(5_211_410).unwrap().cut(&problem("m=128,n=1000,k=4096"), &Chip::H200);
     assert_eq!((cut.tiles % 4, cut.blocks % 4), (0, 0));
 }
@@ -202,8 +201,6 @@ fn tensor_copies_name_their_stride_rule() {
 
 #[test]
 fn the_norm_is_refused_where_no_kernel_folds_it() {
-    let s = Shape::parse("m=16,n=4096,k=4096,pre=rmsnorm").unwrap();
-    assert_eq!(Matmul.choose(&s, &Chip::H200), "swap_ab");
     let s = Shape::parse("m=32,n=4096,k=4096,pre=rmsnorm").unwrap();
     Matmul.supports("swap_ab", &s, &Chip::H200).unwrap();
     assert!(Matmul.supports(Matmul.choose(&s, &Chip::H200), &s, &Chip::H200).is_err());
