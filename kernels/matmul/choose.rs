@@ -153,8 +153,8 @@ pub fn swap_ab_config(p: &Problem, chip: &Chip) -> OpResult<SwapAb> {
     Ok(found)
 }
 
-/// The digits of the cut that measured best on an H200 for products like this one (lab notes `swap_ab_cuts`,
-/// `swap_ab_wide`, `swap_ab_stages`), or 0.
+/// The digits of the cut that did best on an H200 for products like this one (lab notes `swap_ab_cuts`, `swap_ab_wide`,
+/// `swap_ab_stages`), or 0.
 ///
 /// Blocks fill an SM each: two of a kernel on an SM that the kernel ahead left early, and none on another, cost the step
 /// a tenth. Where pairs of blocks have a tile of up to two operands' height, they share k.
@@ -171,7 +171,8 @@ fn measured(p: &Problem, width: u64, chip: &Chip) -> usize {
         (64, 0..=64) => 4_122_110,
         (64, 65..=128) => 4_222_110,
         (64, _) => 4_411_112,
-        // Four blocks to a tile: of the bytes that L2 gives an SM x would be two thirds.
+        // Four blocks to a tile, since of the bytes that L2 gives a pair x would be two thirds. Measured in two waves of
+        // lower tiles (30 and 12.3 µs a wave for k = 14336 and 4096); as cut here, in one, it is a prediction.
         (128, 0..=64) => 5_314_110,
         (128, 65..=128) => 5_212_110,
         (128, _) => 5_411_112,
@@ -195,7 +196,6 @@ pub fn gemv_table(variant: &str) -> Option<&'static [Gemv]> {
 
 /// Bytes of weights up to which a matrix-vector product takes short rings.
 const FEW_WEIGHTS: u64 = 64 << 20;
-/// Rows of x up to which the operands are swapped on 9.0.
 /// Rows of x up to which the operands are swapped on 9.0. Not with the norm, though swap_ab can fold it in: done in every
 /// block and stage it costs the step more than a kernel of its own (lab note `swap_ab_norm`).
 const SWAP_AB_M: u64 = 256;
