@@ -42,13 +42,13 @@ fn step(columns: u64) -> u64 {
 }
 
 /// Bytes of a chunk of x as the products take it (wgmma.cu: Tile).
-fn tile(columns: u64) -> u64 {
-    columns * if columns < 32 { 320 } else { 256 }
+fn tile(spec: &Spec, columns: u64) -> u64 {
+    columns * if columns < 32 { 320 + 4 * spec.groups_per_chunk() } else { 256 }
 }
 
 /// Dynamic shared memory of a block, bytes: x, sums, rings.
 fn shared(spec: &Spec, p: &Plan) -> u64 {
-    let x = 3 * step(p.columns) * tile(p.columns);
+    let x = 3 * step(p.columns) * tile(spec, p.columns);
     let sums = p.columns * (ROWS + 4) * 4;
     let groups = UNIT * spec.groups_per_chunk();
     let unit = UNIT * 1024 + groups * 32 + if spec.asym { (groups * 8).next_multiple_of(16) } else { 0 };
@@ -113,7 +113,7 @@ fn parts(spec: &Spec, p: &Plan) -> [u64; 3] {
     let uneven = p.split == 1 && !p.items.is_multiple_of(p.blocks.max(1));
     let flags = if uneven { (p.slices * p.items * 4).next_multiple_of(256) } else { 0 };
     let sums = if uneven { p.slices * p.blocks * 2 * ROWS * p.columns * 4 } else { 0 };
-    [flags, sums, p.slices * padded(spec) / 128 * tile(p.columns)]
+    [flags, sums, p.slices * padded(spec) / 128 * tile(spec, p.columns)]
 }
 
 /// Bytes of workspace. The flags at its beginning are zero before and after.
@@ -137,6 +137,7 @@ pub fn launches(spec: &Spec, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>
         .arg(u32_arg(spec.k))
         .arg(u32_arg(padded(spec)))
         .arg(u32_arg(p.columns))
+        .arg(u32_arg(spec.groups_per_chunk()))
         .f32(spec.eps);
     let name = format!("{}_m{}", entry("wgmma", spec), p.columns);
     let product = Launch::new("w4a16/wgmma", name, [p.blocks as u32, p.slices as u32, 1], [32 * WARPS as u32, 1, 1])

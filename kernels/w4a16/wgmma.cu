@@ -30,7 +30,7 @@ template <class T> struct Args {
     const u8* qweight;
     const u8* scales;
     const u8* zeros;
-    const u8* x;  // prepared: [gridDim.y][chunks, rounded up to units][Tile<N, WG>::bytes]
+    const u8* x;  // prepared: [gridDim.y][chunks, rounded up to units][Tile<N, WG, GPC>::bytes]
     const T* residual;
     void* out;
     float* partial;  // [gridDim.y][gridDim.x]: what a block leaves of its head and its tail, and its sums of squares
@@ -45,9 +45,11 @@ struct alignas(16) Float4 {
 };
 
 // A chunk of N rows of x as the products take it: two swizzled tiles of 64 columns for a warpgroup, or rows 64 bytes (mod 128)
-// apart for a warp, so that its loads of two rows by four lanes each touch every bank once.
-template <int N, bool WG> struct Tile {
-    static constexpr u32 half = N * 128, row = WG ? 128 : kChunk * 2 + 64, bytes = WG ? 2 * half : N * row;
+// apart for a warp, so that its loads of two rows by four lanes each touch every bank once; and behind those the sums of each
+// group of columns, [GPC][N] floats, by which a warp takes off zero points after its products.
+template <int N, bool WG, int GPC> struct Tile {
+    static constexpr u32 half = N * 128, row = WG ? 128 : kChunk * 2 + 64, sums = N * row;
+    static constexpr u32 bytes = WG ? 2 * half : sums + GPC * N * 4;
 };
 
 // Bytes of a fetched unit of two chunks: weights, scales, zero points (padded by the layout to 16 bytes).
@@ -59,7 +61,7 @@ template <int GPC, bool ASYM> struct Unit {
 // N columns (rows of x), GPC groups a chunk, DEPTH units in a warp's ring. WG: products of warpgroups, or of single warps.
 template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void product(const Args<T>& a) {
     using Layout = Unit<GPC, ASYM>;
-    constexpr u32 STEP = Step<N>::chunks, X_CHUNK = Tile<N, WG>::bytes, X_SLOT = STEP * X_CHUNK;
+    constexpr u32 STEP = Step<N>::chunks, X_CHUNK = Tile<N, WG, GPC>::bytes, X_SLOT = STEP * X_CHUNK;
     WB_DYN_SHARED(u8, shared);
     __shared__ u64 full[kSlots], entered;
     __shared__ u32 second;
@@ -311,19 +313,27 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
                 constexpr u32 CHAINS = N == 8 ? 2 : 1;  // a chain of eight products is longer than what else there is to do
                 const Vec16 w[2] = {ld16(at + h * kChunkBytes + lane * 16), ld16(at + h * kChunkBytes + 512 + lane * 16)};
                 if (h + 1 == kUnit) refill();
-                const u8* x = shared + x_at + g * Tile<N, WG>::row + c * 16;
+                const u8* x = shared + x_at + g * Tile<N, WG, GPC>::row + c * 16;
 #pragma unroll
                 for (u32 i = 0; i < GPC; i++) {
-                    const u32 top = zero_of<T>(zeros[h][i] & 15u), bottom = zero_of<T>(zeros[h][i] >> 4);
+                    // Sums begin at what the products with OFFSET + q will have too much (convert.cuh).
+                    const float top = -Magic<T>::offset - static_cast<float>(zeros[h][i] & 15u);
+                    const float bottom = -Magic<T>::offset - static_cast<float>(zeros[h][i] >> 4);
                     float s4[CHAINS][N / 8][4] = {};
+#pragma unroll
+                    for (u32 n = 0; n < N / 8; n++) {
+                        const float* sum = reinterpret_cast<const float*>(shared + x_at + Tile<N, WG, GPC>::sums) + i * N + n * 8 + 2 * c;
+#pragma unroll
+                        for (u32 e = 0; e < 4; e++) s4[0][n][e] = (e < 2 ? top : bottom) * sum[e % 2];
+                    }
 #pragma unroll
                     for (u32 t = i * 4 / GPC; t < (i + 1) * 4 / GPC; t++) {  // 32 columns each
                         u32 f[2][4];
 #pragma unroll
-                        for (u32 b = 0; b < 2; b++) dequant_word_exact<T>(f[b], w[t / 2].w[t % 2 * 2 + b], top, bottom);
+                        for (u32 b = 0; b < 2; b++) dequant_word<T>(f[b], w[t / 2].w[t % 2 * 2 + b]);
 #pragma unroll
                         for (u32 n = 0; n < N / 8; n++) {
-                            const Vec16 v = ld16(x + n * 8 * Tile<N, WG>::row + t * 64);
+                            const Vec16 v = ld16(x + n * 8 * Tile<N, WG, GPC>::row + t * 64);
 #pragma unroll
                             for (u32 b = 0; b < 2; b++) {
                                 const u32 bf[2] = {v.w[2 * b], v.w[2 * b + 1]};
@@ -353,7 +363,7 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
                     wgmma_fence();
 #pragma unroll
                     for (u32 b = t; b < t + BATCH; b++)
-                        WgmmaRs<T, N>::run(d, f[b % KEPT], x + b / 4 * (Tile<N, WG>::half / 16) + b % 4 * 2, b % (8 / GPC) != 0);
+                        WgmmaRs<T, N>::run(d, f[b % KEPT], x + b / 4 * (Tile<N, WG, GPC>::half / 16) + b % 4 * 2, b % (8 / GPC) != 0);
                     wgmma_commit();
                     if (t + BATCH == 4) {
                         w = ld16(at + h * kChunkBytes + 512 + lane * 16);
@@ -416,7 +426,7 @@ ENTRIES(32, 4)
 #endif
 
 // x, normalised if asked, as tiles for the products above: one block a row. Zeros stand beyond k.
-template <class T> WB_DEVICE void prepare(const T* x, const T* norm, u8* to, u32 k, u32 padded, u32 columns, float eps) {
+template <class T> WB_DEVICE void prepare(const T* x, const T* norm, u8* to, u32 k, u32 padded, u32 columns, u32 per_chunk, float eps) {
     __shared__ float scratch[32];
     pdl_launch();
     const bool vectors = k % 8 == 0 && aligned16(x) && (norm == nullptr || aligned16(norm));
@@ -442,7 +452,8 @@ template <class T> WB_DEVICE void prepare(const T* x, const T* norm, u8* to, u32
         scale = 1.0f / sqrtf(block_sum(sum, scratch) / static_cast<float>(k) + eps);
     }
     const bool groups = columns >= 32;
-    const u32 r = blockIdx.x % columns, bytes = groups ? columns * 256 : columns * Tile<8, false>::row;
+    constexpr u32 ROW = Tile<8, false, 1>::row;
+    const u32 r = blockIdx.x % columns, bytes = columns * (groups ? 256 : ROW + per_chunk * 4);
     to += static_cast<u64>(blockIdx.x / columns) * (padded / kChunk) * bytes;
     for (u32 i = threadIdx.x * 8; i < padded; i += blockDim.x * 8) {
         float e[8];
@@ -457,7 +468,16 @@ template <class T> WB_DEVICE void prepare(const T* x, const T* norm, u8* to, u32
         u8* tile = to + static_cast<u64>(i / kChunk) * bytes;
         const u32 j = i % kChunk / 32, c = i % 32 / 8;
         if (!groups) {
-            st16(tile + r * Tile<8, false>::row + i % kChunk * 2, v);
+            st16(tile + r * ROW + i % kChunk * 2, v);
+            // Of the numbers as they are rounded; a group's columns are with neighbouring lanes.
+            unpack16<T>(v, e);
+            float sum = 0.0f;
+#pragma unroll
+            for (u32 l = 0; l < 8; l++) sum += e[l];
+            const u32 lanes = 16 / per_chunk;
+            for (u32 d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(WB_FULL_MASK, sum, d);
+            if (lane_id() % lanes == 0)
+                reinterpret_cast<float*>(tile + columns * ROW)[i % kChunk * per_chunk / kChunk * columns + r] = sum;
         } else {
             // A warpgroup takes its two columns of eight k from 16 bytes each: a lane's pairs go to four such pieces.
             tile += j / 2 * columns * 128 + r * 128 + c * 4;
@@ -468,8 +488,8 @@ template <class T> WB_DEVICE void prepare(const T* x, const T* norm, u8* to, u32
 }
 #define PREPARE(NAME, T)                                                                           \
     WB_KERNEL void __launch_bounds__(512)                                                          \
-        NAME(const T* x, const T* norm, u8* to, u32 k, u32 padded, u32 columns, float eps) {       \
-        prepare<T>(x, norm, to, k, padded, columns, eps);                                          \
+        NAME(const T* x, const T* norm, u8* to, u32 k, u32 padded, u32 columns, u32 per_chunk, float eps) { \
+        prepare<T>(x, norm, to, k, padded, columns, per_chunk, eps);                               \
     }                                                                                              \
     WB_ENTRY(NAME)
 PREPARE(w4a16_wgmma_prepare_bf16, bf16)
