@@ -93,7 +93,7 @@ const VARIANTS: &[Variant] = &[
         file: "wgmma.cu",
         archs: Arch::HOPPER,
         emulated: true,
-        about: "weights as the register operand of warpgroup products, x in shared memory, rings without barriers",
+        about: "weights from a ring a warp to the products' register operand, x as tiles made once, even runs or k cut by a cluster",
     },
 ];
 
