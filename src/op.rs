@@ -619,18 +619,31 @@ pub trait Op: Sync {
     }
 }
 
-/// The known name that is nearest to one that is not, where one is near enough to be meant.
+/// The known name that is nearest to one that is not, where one is near enough to be meant: one that goes on where this
+/// one ends (`a100` for `a100-40`), one with few letters wrong, one that this one goes on from (`h200-sxm`), one whose
+/// beginning has few letters wrong (`lama3` for `llama-3-8b`); of equally near ones the shortest.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |t: &str| t.to_lowercase().chars().filter(|c| c.is_alphanumeric()).collect::<Vec<char>>();
     let wanted = plain(name);
-    // Of equally near names, the one that goes on where this one ends.
-    let order = |(d, k): &(usize, &str)| (*d, !plain(k).starts_with(&wanted));
-    let near = known.into_iter().map(|k| (distance(&wanted, &plain(k)), k)).min_by_key(order)?;
-    (near.0 <= (wanted.len() / 3).max(1)).then_some(near.1)
+    let (n, few) = (wanted.len(), (wanted.len() / 3).max(1));
+    // (kind of nearness, letters wrong, length)
+    let order = |key: &[char]| {
+        let edits = edits(&wanted, key);
+        let (whole, start) = (edits[key.len()], edits.iter().copied().min().unwrap_or(n));
+        match () {
+            () if n == 0 || key.is_empty() => None,
+            () if key.starts_with(&wanted) => Some((0, 0, key.len())),
+            () if whole <= few => Some((1, whole, key.len())),
+            () if key.len() >= 3 && wanted.starts_with(key) => Some((2, n - key.len(), key.len())),
+            () if n >= 4 && start <= few => Some((3, start, key.len())),
+            () => None,
+        }
+    };
+    known.into_iter().filter_map(|k| Some((order(&plain(k))?, k))).min_by_key(|(order, _)| *order).map(|(_, k)| k)
 }
 
-/// Single-letter edits from one word to another (Levenshtein).
-fn distance(a: &[char], b: &[char]) -> usize {
+/// Single-letter edits from one word to every beginning of another, the empty one first (Levenshtein).
+fn edits(a: &[char], b: &[char]) -> Vec<usize> {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
         let mut diagonal = row[0];
@@ -640,7 +653,7 @@ fn distance(a: &[char], b: &[char]) -> usize {
             diagonal = std::mem::replace(&mut row[j + 1], next);
         }
     }
-    row[b.len()]
+    row
 }
 
 #[cfg(test)]
@@ -681,5 +694,10 @@ mod tests {
         assert_eq!(nearest("H-200", known), Some("h200"));
         assert_eq!(nearest("rtx4900", known), Some("rtx4090"));
         assert_eq!(nearest("abacus", known), None);
+        assert_eq!(nearest("h200-sxm", known), Some("h200"));
+        assert_eq!(nearest("", known), None);
+        assert_eq!(nearest("a100", ["a10", "a100-40-pcie", "a100-40"]), Some("a100-40"));
+        assert_eq!(nearest("lama3", ["qwen3-8b", "llama-3-70b", "llama-3-8b", "gemma-3-12b"]), Some("llama-3-8b"));
+        assert_eq!(nearest("foo", ["matmul", "argmax", "softmax"]), None);
     }
 }

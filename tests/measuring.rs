@@ -236,3 +236,22 @@ fn a_machine_is_drawn_without_a_gpu() {
     assert_eq!(unknown.status.code(), Some(2));
     assert!(error(&unknown).contains("h200"));
 }
+
+#[test]
+fn the_doctor_holds_the_card_against_the_table() {
+    let check = |settings: &[(&str, &str)]| -> Value {
+        let out = workbench(&["doctor", "--json", "-"], settings);
+        let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+        json["checks"].as_array().unwrap().iter().find(|c| c["name"] == "machine table").unwrap().clone()
+    };
+    let right = [("FAKE_L2_MIB", "60"), ("FAKE_MEMORY_MIB", "143155")];
+    assert_eq!(check(&right)["status"], "ok");
+    let wrong = check(&[("FAKE_L2_MIB", "50"), ("FAKE_MEMORY_MIB", "143155"), ("FAKE_SMS", "114")]);
+    let detail = wrong["detail"].as_str().unwrap();
+    assert_eq!(wrong["status"], "warn");
+    assert!(
+        detail.contains("L2 is 50 MiB here, 60 MiB in the table (device: ") && detail.contains("114 here"),
+        "{wrong}"
+    );
+    assert!(!detail.contains("memory is"), "{wrong}");
+}

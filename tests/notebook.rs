@@ -148,6 +148,41 @@ fn nothing_is_measured_before_the_seal_and_nothing_changed_after() {
 }
 
 #[test]
+fn what_check_calls_wrong_cannot_be_sealed() {
+    let (book, file) = Book::begun();
+    let right = book.text(&file);
+    let wrong = document::append(&right, "Arithmetic", "- 3 × 5 ms = 10 ms").unwrap();
+    std::fs::write(book.path(&file), &wrong).unwrap();
+    let (code, said) = book.code(&["predict", "a", "--value", "10 ms", "--regime", "launch"]);
+    assert!(code == 1 && said.contains("3 × 5 ms") && said.contains("mend that line"), "{said}");
+    assert_eq!(book.text(&file), wrong, "nothing was sealed");
+    let twice = document::append(&right, "Arithmetic", "- **Predicted: 10 ms**\n- **Predicted: 10 ms**").unwrap();
+    std::fs::write(book.path(&file), twice).unwrap();
+    assert_eq!(book.code(&["predict", "a", "--value", "10 ms", "--regime", "launch"]).0, 1);
+    std::fs::write(book.path(&file), right).unwrap();
+    book.ok(&["predict", "a", "--value", "10 ms", "--regime", "launch"]);
+    let (_, said) = book.code(&["check"]);
+    assert!(!said.contains("wrong, ") || said.contains(" 0 things wrong"), "{said}");
+}
+
+#[test]
+fn one_percentage_and_no_cause_larger_than_twice_the_gap() {
+    let (book, file) = Book::begun();
+    book.ok(&["predict", "a", "--value", "10 ms", "--regime", "launch"]);
+    // 12.64501 is kept as 12.645: +26.4 or +26.5 % by which of the two is asked.
+    let said = book.ok(&["measure", "a", "--pattern", "took ([0-9.]+)", "--", "echo", "took 12.645049"]);
+    let percent = |text: &str| text.split_whitespace().find(|w| w.starts_with('+')).map(String::from);
+    let first = percent(&said).unwrap();
+    let (code, said) = book.code(&["explain", "a", "--cause", "waits | 2.5 s | trace"]);
+    assert!(code == 1 && said.contains("more than 2 times the gap"), "{said}");
+    assert!(!book.text(&file).contains("waits"), "nothing is written");
+    book.ok(&["explain", "a", "--cause", "waits | 2.5 ms | trace"]);
+    assert_eq!(percent(book.text(&file).rsplit("measured 12.645 ms, ").next().unwrap()), Some(first));
+    book.ok(&["explain", "a", "--cause", "late | 9 ms | trace", "--cause", "early | -6.5 ms | trace"]);
+    book.ok(&["explain", "a", "--cause", "waits | 2.5 s | trace", "--force"]);
+}
+
+#[test]
 fn better_than_the_floor_is_invalid_and_a_miss_drafts_its_entry() {
     let (book, file) = Book::begun();
     book.ok(&["predict", "a", "--value", "10 ms", "--floor", "8", "--interval", "9", "12", "--regime", "bandwidth"]);

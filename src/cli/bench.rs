@@ -3,7 +3,6 @@
 use super::table::{Sheet, emit, percent, short};
 use super::{OutputArgs, write_output};
 use crate::error::{Error, Kind, Result};
-use crate::kernels;
 use crate::launch::{Device, Environment};
 use crate::op::{Chip, Shape};
 use crate::roofline::{Ceilings, store};
@@ -112,8 +111,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let say = |line: String| if !out.takes_stdout() { println!("{line}") };
     let predicted = predictions(&cases, &which, &chip, &ceilings, &say)?;
     if args.dry_run {
-        write_forecasts(&predicted, &ceilings, args.note.as_deref(), out)?;
-        return if predicted.is_empty() { Err(nothing("every variant refuses every shape")) } else { Ok(()) };
+        return write_forecasts(&predicted, &ceilings, args.note.as_deref(), out);
     }
     let device = device?;
 
@@ -238,7 +236,7 @@ fn beside(args: &Args, theirs: &[File], out: &OutputArgs) -> Result<()> {
     let ours = args.from.iter().map(|p| peers::read(p)).collect::<Result<Vec<_>>>()?;
     let rows: Vec<_> = ours.iter().flat_map(|f| f.rows.clone()).collect();
     if let Some(op) = &args.op {
-        kernels::op(op)?;
+        super::op(op)?;
     }
     let contests = versus::contests(&rows, theirs, args.op.as_deref())?;
     if contests.is_empty() {
@@ -301,7 +299,7 @@ fn cases(args: &Args) -> Result<Vec<Case>> {
     if let Some(list) = &args.sweep {
         return grid::find(list);
     }
-    let op = kernels::op(args.op.as_deref().unwrap_or_default())?;
+    let op = super::op(args.op.as_deref().unwrap_or_default())?;
     match args.shape.as_slice() {
         [] => Ok(op.bench_shapes().into_iter().map(|shape| (op, shape)).collect()),
         texts => texts.iter().map(|t| Ok((op, Shape::parse(t)?))).collect(),
@@ -329,6 +327,9 @@ impl Forecast {
 }
 
 /// Prints what each variant should cost.
+///
+/// # Errors
+/// A name that is none; no variant that can compute any of the shapes, with the first one's reason.
 fn predictions(
     cases: &[Case],
     which: &Which,
@@ -336,18 +337,22 @@ fn predictions(
     ceilings: &Ceilings,
     say: &dyn Fn(String),
 ) -> Result<Vec<Forecast>> {
-    let mut all = Vec::new();
-    say(from(ceilings));
-    say(format!("{:<28} {:<46} {:>10} {:>10} {:>10} {:>10}  bound", "kernel", "shape", "bytes", "GFLOP", "floor µs", "predicted"));
+    let (mut all, mut why) = (Vec::new(), None);
+    // Nothing is printed before everything is understood: half a table above an error is no result.
+    let mut lines = Vec::new();
+    let mut add = |line: String| lines.push(line);
+    add(from(ceilings));
+    add(format!("{:<28} {:<46} {:>10} {:>10} {:>10} {:>10}  bound", "kernel", "shape", "bytes", "GFLOP", "floor µs", "predicted"));
     for (op, shape) in cases {
         let op = *op;
         let (variants, refused) = which.variants(op, shape, chip)?;
         if *which != Which::All {
-            refused.iter().for_each(|refusal| say(rows::refused_line(refusal)));
+            refused.iter().for_each(|refusal| add(rows::refused_line(refusal)));
         }
+        why = why.or(refused.first().map(Refusal::to_string));
         for variant in variants {
             let p = sweep::predict(op, variant, shape, chip, ceilings)?;
-            say(format!(
+            add(format!(
                 "{:<28} {:<46} {:>10} {:>10.3} {:>10.2} {:>10.2}  {}",
                 format!("{}/{variant}", op.name()),
                 shape,
@@ -360,6 +365,10 @@ fn predictions(
             all.push(Forecast { op: op.name(), variant: variant.to_string(), shape: shape.clone(), predicted: p });
         }
     }
+    if all.is_empty() {
+        return Err(nothing(&why.unwrap_or_else(|| "there was no shape".into())));
+    }
+    lines.into_iter().for_each(say);
     Ok(all)
 }
 

@@ -50,7 +50,7 @@ fn groups(only: Option<&str>) -> Result<Vec<Group>> {
     let common = Group { op: "common", about: "fills and probes that belong to no op", variants: COMMON };
     match only {
         Some("common") => Ok(vec![common]),
-        Some(name) => Ok(vec![group(kernels::op(name)?)]),
+        Some(name) => Ok(vec![group(super::op(name)?)]),
         None => Ok(OPS.iter().map(|op| group(*op)).chain([common]).filter(|g| !g.variants.is_empty()).collect()),
     }
 }

@@ -1,6 +1,8 @@
 //! The command line: one file per subcommand, each with its `Args` and a `run`.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
+use crate::kernels;
+use crate::op::{Op, nearest};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -129,6 +131,15 @@ impl OutputArgs {
     }
 }
 
+/// An op by its registry name; the error names the nearest one.
+pub fn op(name: &str) -> Result<&'static dyn Op> {
+    kernels::op(name).map_err(|e| {
+        let near = nearest(name, kernels::OPS.iter().map(|o| o.name()));
+        let near = near.map_or(String::new(), |n| format!("`{n}`; or "));
+        Error::from(e).try_next(format!("{near}`workbench list` shows what there is"))
+    })
+}
+
 /// Writes text to a file, whole or not at all, or to standard output for `-`.
 pub fn write_output(file: &std::path::Path, text: &str) -> Result<()> {
     use std::io::Write;
@@ -170,6 +181,9 @@ struct Cli {
 /// Runs the command line and returns the exit code: 0 ok, 1 a check failed, 2 usage, 3 no GPU, driver or CUPTI,
 /// 4 the measurement cannot be trusted, 5 a check found nothing wrong but something still to be done.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    // The subcommand as it was written, for the advice of last resort.
+    let command = args.get(1).map(|a| a.to_string_lossy().into_owned()).filter(|a| !a.starts_with('-'));
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
@@ -183,7 +197,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     match dispatch(cli.command, &cli.out) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
+        Err(mut e) => {
+            if e.kind == Kind::Usage && e.next.is_none() {
+                e.next = command.map(|c| format!("workbench {c} --help"));
+            }
             eprintln!("workbench: {e}");
             e.exit_code()
         }

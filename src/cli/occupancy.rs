@@ -6,7 +6,6 @@ use super::table::{Sheet, emit, percent};
 use crate::error::{Error, Result};
 use crate::explain::occupancy::{Block, Limits, Occupancy, limits, occupancy};
 use crate::explain::quantisation;
-use crate::kernels;
 use crate::op::{Chip, Shape};
 use serde_json::json;
 use std::path::PathBuf;
@@ -95,7 +94,7 @@ fn of_variant(name: &str, shape: Option<&str>, limits: &Limits) -> Result<Vec<(S
     let (op, variant) = name.split_once('/').ok_or_else(|| {
         Error::usage(format!("`{name}` is not OP/VARIANT")).try_next("workbench list shows them all")
     })?;
-    let op = kernels::op(op)?;
+    let op = super::op(op)?;
     op.variant(variant)?;
     let chip = Chip { sm: limits.sm, shared_optin: limits.shared_optin, ..Chip::H200 };
     let shape = match shape {

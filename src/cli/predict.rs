@@ -9,8 +9,8 @@ use super::deployment::{kv_element, stored};
 use super::table::{Sheet, emit, grouped, percent, us};
 use crate::error::{Error, Result};
 use crate::explain::forecast::{self, Forecast};
+use crate::explain::redo::Limit;
 use crate::explain::{quantisation, shapes};
-use crate::kernels;
 use crate::op::{Chip, DType, Op, Shape};
 use crate::plan::decode::{self, Options, Weights};
 use crate::plan::dims::Dims;
@@ -61,7 +61,7 @@ enum What {
         #[arg(long)]
         asymmetric: bool,
         /// Tokens in a page of the KV cache
-        #[arg(long, default_value_t = 16)]
+        #[arg(long, default_value_t = PAGE)]
         page: u64,
         /// Every op a kernel of its own
         #[arg(long)]
@@ -96,6 +96,8 @@ enum What {
     },
 }
 
+/// Tokens in a page where nobody says, here and in `step`.
+const PAGE: u64 = 16;
 /// More requests than any card holds; the plan keeps a length for each.
 const MOST_REQUESTS: u64 = 1 << 16;
 
@@ -116,7 +118,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         What::Sweep(a) => return sweep::run(&a, &chip, &ceilings, out),
         What::Serve(a) => return serve::run(&a, &args.gpu, &ceilings, &calibration, out),
         What::Kernel { op, shape, variant } => {
-            let op = kernels::op(&op)?;
+            let op = super::op(&op)?;
             let shape = Shape::parse(&shape)?;
             let known: Vec<&str> = op.dims().iter().map(|d| d.key).collect();
             if let Some(key) = shape.keys().find(|k| !known.contains(k)) {
@@ -127,6 +129,9 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         What::Step { model, batch, ctx, weights, kv, tp, engine, group, asymmetric, page, no_fuse } => {
             if batch == 0 || batch > MOST_REQUESTS {
                 return Err(Error::usage(format!("--batch {batch} is not 1 to {MOST_REQUESTS}")));
+            }
+            if tp == 0 {
+                return Err(Error::usage("a layer is shared by at least 1 card, --tp 0 is none").try_next("--tp 1"));
             }
             let tokens = Shape::new().with("ctx", &ctx).int("ctx")?;
             if let Some(engine) = engine {
@@ -155,13 +160,15 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
                 let forecast = shapes::step(&request, &sheet, &ceilings, &calibration)?;
                 let of = if tp > 1 { format!(" on each of {tp} cards") } else { String::new() };
                 let title = format!("{} {weights} batch {batch} context {tokens}{of}", request.dims.name);
-                let (sheet, mut tail) = text(&title, &forecast, Some(batch), &ceilings);
+                let (sheets, mut tail) = text(&title, &forecast, Some(batch), &ceilings);
                 tail += &format!("from shapes alone: `step` cannot run this yet: {why}\n");
-                return emit(out, &[sheet], &tail, &to_json(&title, &forecast, &ceilings)?);
+                return emit(out, &sheets, &tail, &to_json(&title, &forecast, &ceilings)?);
             }
             let verify = format!(
-                "verify: workbench step --model {model} --batch {batch} --ctx {ctx} --weights {weights}{}{}",
+                "verify: workbench step --model {model} --batch {batch} --ctx {ctx} --weights {weights}{}{}{}{}",
                 if weights == "w4a16" { format!(" --group {group}") } else { String::new() },
+                if weights == "w4a16" && asymmetric { " --asymmetric" } else { "" },
+                if page == PAGE { String::new() } else { format!(" --page {page}") },
                 if no_fuse { " --no-fuse" } else { "" }
             );
             let options = Options {
@@ -177,9 +184,9 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
         }
     };
     let (batch, verify) = batch.map_or((None, String::new()), |(b, v)| (Some(b), format!("{v}\n")));
-    let (sheet, mut tail) = text(&title, &forecast, batch, &ceilings);
+    let (sheets, mut tail) = text(&title, &forecast, batch, &ceilings);
     tail += &verify;
-    emit(out, &[sheet], &tail, &to_json(&title, &forecast, &ceilings)?)
+    emit(out, &sheets, &tail, &to_json(&title, &forecast, &ceilings)?)
 }
 
 /// One launch: its terms, and what its launch plan loses to whole numbers.
@@ -194,9 +201,9 @@ fn kernel(
     op.supports(variant, shape, chip).map_err(|e| Error::from(e).at(format!("{}/{variant}", op.name())))?;
     let forecast = forecast::kernel(op, variant, shape, ceilings, calibration)?;
     let title = format!("{}/{variant} {shape}", op.name());
-    let (sheet, mut tail) = text(&title, &forecast, None, ceilings);
+    let (mut sheets, mut tail) = text(&title, &forecast, None, ceilings);
+    tail += &format!("verify: workbench bench {} --shape {shape} --variant {variant}\n", op.name());
     let mut json = to_json(&title, &forecast, ceilings)?;
-    let mut sheets = vec![sheet];
     match quantisation::of(op, variant, shape, chip, ceilings) {
         Ok(plan) => {
             let mut table = Sheet::new("The launch plan", &["kernel", "what", "arithmetic", ">result"]);
@@ -242,8 +249,8 @@ fn calibrate(files: &[PathBuf], source: &str, out: &OutputArgs) -> Result<()> {
     emit(out, &[sheet], "", &json)
 }
 
-fn text(title: &str, f: &Forecast, batch: Option<u64>, ceilings: &Ceilings) -> (Sheet, String) {
-    let heads = ["term", ">count", ">bytes", ">FLOP", ">floor µs", ">predicted µs", "provenance"];
+fn text(title: &str, f: &Forecast, batch: Option<u64>, ceilings: &Ceilings) -> (Vec<Sheet>, String) {
+    let heads = ["term", ">count", ">bytes", ">FLOP", ">floor µs", ">predicted µs", "bound", "provenance"];
     let mut sheet = Sheet::new(format!("{title} on {}", ceilings.gpu), &heads);
     for t in &f.terms {
         sheet.row([
@@ -253,6 +260,7 @@ fn text(title: &str, f: &Forecast, batch: Option<u64>, ceilings: &Ceilings) -> (
             if t.flops > 0 { Flops(t.flops).to_string() } else { String::new() },
             us(t.floor_ns),
             us(t.ns),
+            t.bound.map_or("", Limit::name).into(),
             t.provenance.to_string(),
         ]);
     }
@@ -263,8 +271,16 @@ fn text(title: &str, f: &Forecast, batch: Option<u64>, ceilings: &Ceilings) -> (
         Flops(f.flops).to_string(),
         us(f.floor_ns),
         us(f.predicted_ns),
+        String::new(),
         "derived".into(),
     ]);
+    let mut sums = Sheet::new("The sums, to be redone (MB and GB are 1e6 and 1e9)", &["term", "arithmetic"]);
+    for t in f.terms.iter().filter(|t| !t.arithmetic.is_empty()) {
+        sums.row([t.name.clone(), t.arithmetic.clone()]);
+    }
+    if !f.arithmetic.is_empty() {
+        sums.row(["in all".into(), f.arithmetic.clone()]);
+    }
     let rate = batch.map_or(String::new(), |b| format!(", {:.0} tokens/s", b as f64 * 1e9 / f.predicted_ns as f64));
     let tail = format!(
         "predicted {} µs ({} to {}){rate}; floor {} µs\nrates: {}: {}\n",
@@ -275,7 +291,7 @@ fn text(title: &str, f: &Forecast, batch: Option<u64>, ceilings: &Ceilings) -> (
         ceilings.provenance,
         ceilings.source
     );
-    (sheet, tail)
+    (vec![sheet, sums], tail)
 }
 
 fn to_json(title: &str, forecast: &Forecast, ceilings: &Ceilings) -> Result<Value> {

@@ -19,9 +19,9 @@ pub struct Args {
     /// Model of the table, a config.json, or a folder that holds one
     #[arg(long)]
     model: String,
-    /// Card, for its memory where the log does not say it
-    #[arg(long, default_value = "h200")]
-    gpu: String,
+    /// Card, for its memory where the log does not say it; without both, pool and tokens are not held against memory
+    #[arg(long)]
+    gpu: Option<String>,
     /// Tokens of a vLLM block, where only blocks are printed
     #[arg(long, default_value_t = 16)]
     block: u64,
@@ -45,7 +45,10 @@ fn text(path: &std::path::Path) -> Result<String> {
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
-    let memory = machine::memory(&machine::find(&args.gpu)?).0;
+    let memory = match &args.gpu {
+        Some(gpu) => machine::memory(&machine::find(gpu)?).0,
+        None => 0,
+    };
     let question = args.on.question(Dims::find(&args.model)?, memory, args.block, GROUP)?;
     let report = engine_log::read(&text(&args.log)?, args.block).map_err(|e| e.at(args.log.display()))?;
     let reconciled = engine_log::reconcile(&report, &question)?;
@@ -91,6 +94,9 @@ fn show(report: &Report, r: &Reconciled, question: &Question, out: &OutputArgs) 
     for remark in &report.remarks {
         tail += &format!("the log: {remark}\n");
     }
+    for what in &r.unknown {
+        tail += &format!("{what}\n");
+    }
     if !r.causes.is_empty() {
         tail += "likely causes, in this order:\n";
         r.causes.iter().enumerate().for_each(|(i, c)| tail += &format!("  {}. {c}\n", i + 1));
@@ -98,7 +104,7 @@ fn show(report: &Report, r: &Reconciled, question: &Question, out: &OutputArgs) 
     let disagrees: Vec<&str> = r.rows.iter().filter(|r| !r.agrees).map(|r| r.quantity).collect();
     let json = json!({
         "schema": 1, "engine": report.engine, "reported": report, "predicted": predicted, "rows": r.rows,
-        "disagrees": disagrees, "causes": r.causes,
+        "disagrees": disagrees, "causes": r.causes, "not_compared": r.unknown,
     });
     emit(out, &[sheet], &tail, &json)
 }

@@ -37,6 +37,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
+    if let Some(op) = &args.op {
+        super::op(op)?;
+    }
     let selected = select(args.op.as_deref(), args.variant.as_deref())?;
     let mut executor = open(&args)?;
     let seed = args.seed.unwrap_or_else(|| {

@@ -2,6 +2,8 @@
 
 use crate::error::Result;
 use crate::explain::occupancy;
+use crate::explain::redo::{self, Limit, Part};
+use crate::kernels;
 use crate::op::{Chip, Cost, Op, Shape, Traffic};
 use crate::plan::Plan;
 use crate::roofline::ceilings::Bound;
@@ -21,6 +23,10 @@ pub struct Term {
     pub flops: u64,
     pub floor_ns: i64,
     pub ns: i64,
+    /// What most of its time is; absent where a term is a share of others.
+    pub bound: Option<Limit>,
+    /// The sum that gives `ns`; empty where a term is a part of one sum.
+    pub arithmetic: String,
     pub provenance: Provenance,
 }
 
@@ -35,6 +41,8 @@ pub struct Forecast {
     pub bytes: u64,
     pub flops: u64,
     pub terms: Vec<Term>,
+    /// The one sum of a kernel's terms; empty for a step, whose terms have their own.
+    pub arithmetic: String,
 }
 
 /// The chip and the rates to predict with, for a card by its key: the recorded ones for the H200, else its datasheet's
@@ -64,18 +72,22 @@ pub fn kernel(
 ) -> Result<Forecast> {
     let cost: Cost = op.cost(shape)?;
     let p = calibration.predict_at(op.name(), variant, shape, &cost, ceilings);
-    let (fit, ..) = calibration.fit_at(op.name(), variant, shape, p.floor.bound());
+    let (fit, factor, _) = calibration.fit_at(op.name(), variant, shape, p.floor.bound());
+    let part = Part::launches(1, &cost, ceilings, &fit, factor);
     let total = cost.bytes().max(1) as f64;
     let memory = p.floor.bound() == Bound::Memory;
-    let term = |name: String, bytes, flops, floor: f64, ns: f64, provenance| Term {
+    let term = |name: String, bytes, flops, floor: f64, ns: f64, bound, provenance| Term {
         name,
         count: 1,
         bytes,
         flops,
         floor_ns: round(floor),
         ns: round(ns),
+        bound,
+        arithmetic: String::new(),
         provenance,
     };
+    let of_floor = if memory { Limit::Memory } else { Limit::Compute };
     let mut terms: Vec<Term> = cost
         .terms
         .iter()
@@ -83,18 +95,20 @@ pub fn kernel(
             let way = if t.traffic == Traffic::Read { "read" } else { "write" };
             let floor = p.floor.memory_ns * t.bytes as f64 / total;
             let ns = if memory { floor } else { 0.0 };
-            term(format!("{way} {}", t.name), t.bytes, 0, floor, ns, ceilings.provenance)
+            term(format!("{way} {}", t.name), t.bytes, 0, floor, ns, Some(Limit::Memory), ceilings.provenance)
         })
         .collect();
     let arithmetic = p.floor.compute_ns;
     let counted = if memory { 0.0 } else { arithmetic };
-    terms.push(term("arithmetic".into(), 0, cost.flops, arithmetic, counted, ceilings.provenance));
+    let compute = Some(Limit::Compute);
+    terms.push(term("arithmetic".into(), 0, cost.flops, arithmetic, counted, compute, ceilings.provenance));
     let below = p.floor.ns / fit.efficiency - p.floor.ns;
-    terms.push(term(format!("at {:.0} % of the ceiling", 100.0 * fit.efficiency), 0, 0, 0.0, below, fit.provenance));
-    terms.push(term("launch, ramp and drain".into(), 0, 0, 0.0, fit.fixed_ns, fit.provenance));
+    let share = format!("at {:.0} % of the ceiling", 100.0 * fit.efficiency);
+    terms.push(term(share, 0, 0, 0.0, below, Some(of_floor), fit.provenance));
+    terms.push(term("launch, ramp and drain".into(), 0, 0, 0.0, fit.fixed_ns, Some(Limit::Launch), fit.provenance));
     if !fit.neighbours.is_empty() {
         let rest = p.ns - fit.fixed_ns - p.floor.ns / fit.efficiency;
-        terms.push(term("as the measured shapes nearby".into(), 0, 0, 0.0, rest, fit.provenance));
+        terms.push(term("as the measured shapes nearby".into(), 0, 0, 0.0, rest, None, fit.provenance));
     }
     Ok(Forecast {
         floor_ns: round(p.floor.ns),
@@ -104,6 +118,7 @@ pub fn kernel(
         bytes: cost.bytes(),
         flops: cost.flops,
         terms,
+        arithmetic: redo::line(&[part], p.ns),
     })
 }
 
@@ -120,19 +135,38 @@ pub fn plan(plan: &Plan, chip: &Chip, ceilings: &Ceilings, calibration: &Calibra
     }
     for name in names {
         let of: Vec<_> = nodes.iter().filter(|n| n.class == name).collect();
-        // Every class of a decode step but huge batches' products is bound by memory.
-        let bound = if of[0].bytes as f64 / ceilings.read_gbps >= of[0].floor_ns * 0.9 {
-            Bound::Memory
-        } else {
-            Bound::Compute
-        };
+        // Launches of one shape by one variant are one part of the class's sum.
+        let mut alike: Vec<(&recording::NodeRecord, &Shape, u64)> = Vec::new();
+        for (node, planned) in nodes.iter().zip(&plan.nodes).filter(|(n, _)| n.class == name) {
+            let same = |(n, ..): &&mut (&recording::NodeRecord, &Shape, u64)| {
+                (&n.op, &n.variant, &n.shape) == (&node.op, &node.variant, &node.shape)
+            };
+            match alike.iter_mut().find(same) {
+                Some((.., count)) => *count += 1,
+                None => alike.push((node, &planned.shape, 1)),
+            }
+        }
+        let mut parts = Vec::new();
+        let mut bound = Bound::Memory;
+        for (i, (node, shape, count)) in alike.into_iter().enumerate() {
+            let cost = kernels::op(&node.op)?.cost(shape)?;
+            let limits = ceilings.floor(&cost).bound();
+            let (fit, factor, _) = calibration.fit_at(&node.op, &node.variant, shape, limits);
+            parts.push(Part::launches(count, &cost, ceilings, &fit, factor));
+            if i == 0 {
+                bound = limits;
+            }
+        }
+        let ns: f64 = of.iter().map(|n| n.predicted_ns).sum();
         terms.push(Term {
             name: name.into(),
             count: of.len() as u64,
             bytes: of.iter().map(|n| n.bytes).sum(),
             flops: of.iter().map(|n| n.flops).sum(),
             floor_ns: round(of.iter().map(|n| n.floor_ns).sum()),
-            ns: round(of.iter().map(|n| n.predicted_ns).sum()),
+            ns: round(ns),
+            bound: parts.first().map(Part::limit),
+            arithmetic: redo::line(&parts, ns),
             provenance: calibration.fit(&of[0].op, &of[0].variant, bound).provenance,
         });
     }
@@ -145,6 +179,7 @@ pub fn plan(plan: &Plan, chip: &Chip, ceilings: &Ceilings, calibration: &Calibra
         bytes: nodes.iter().map(|n| n.bytes).sum(),
         flops: nodes.iter().map(|n| n.flops).sum(),
         terms,
+        arithmetic: String::new(),
     })
 }
 

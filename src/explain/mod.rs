@@ -4,6 +4,7 @@ pub mod floors;
 pub mod forecast;
 pub mod occupancy;
 pub mod quantisation;
+pub mod redo;
 pub mod sealed;
 pub mod shapes;
 pub mod step;

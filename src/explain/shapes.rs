@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::explain::forecast::{Forecast, Term};
-use crate::op::{Cost, Unit};
+use crate::explain::redo::{self, Limit, Part};
 use crate::plan::dims::{Dims, Stored};
 use crate::plan::serve::Server;
 use crate::roofline::machine::Datasheet;
@@ -41,20 +41,30 @@ impl Sum<'_> {
     /// `count` launches of an op that share bytes and operations.
     fn add(&mut self, name: &str, op: &str, count: u64, bytes: f64, flops: f64) {
         let n = count.max(1) as f64;
-        let cost = Cost::new(Unit::Tensor16, (flops / n) as u64).read("bytes", (bytes / n) as u64);
+        let cost = redo::read((bytes / n) as u64, (flops / n) as u64);
         let p = self.calibration.predict(op, "", &cost, self.ceilings);
-        let provenance = match self.calibration.fit(op, "", p.floor.bound()).provenance {
+        let fit = self.calibration.fit(op, "", p.floor.bound());
+        let part = Part::launches(count, &cost, self.ceilings, &fit, 1.0);
+        let provenance = match fit.provenance {
             // The fits are of dense kernels of this project.
             Provenance::Recorded => Provenance::Derived,
             other => other,
         };
-        self.push(name, count, (bytes, flops), (p.floor.ns * n, p.ns * n), (p.low * n, p.high * n), provenance);
+        let limit = part.limit();
+        self.push(
+            name,
+            (count, part, limit),
+            (bytes, flops),
+            (p.floor.ns * n, p.ns * n),
+            (p.low * n, p.high * n),
+            provenance,
+        );
     }
 
     fn push(
         &mut self,
         name: &str,
-        count: u64,
+        (count, part, limit): (u64, Part, Limit),
         (bytes, flops): (f64, f64),
         (floor, ns): (f64, f64),
         (low, high): (f64, f64),
@@ -73,6 +83,8 @@ impl Sum<'_> {
             flops: flops as u64,
             floor_ns: floor.round() as i64,
             ns: ns.round() as i64,
+            bound: Some(limit),
+            arithmetic: redo::line(&[part], ns),
             provenance,
         });
     }
@@ -101,8 +113,16 @@ pub fn step(r: &Request, sheet: &Datasheet, ceilings: &Ceilings, calibration: &C
         )));
     }
     let t = d.tensors(r.tp);
-    let forecast =
-        Forecast { floor_ns: 0, predicted_ns: 0, low_ns: 0, high_ns: 0, bytes: 0, flops: 0, terms: Vec::new() };
+    let forecast = Forecast {
+        floor_ns: 0,
+        predicted_ns: 0,
+        low_ns: 0,
+        high_ns: 0,
+        bytes: 0,
+        flops: 0,
+        terms: Vec::new(),
+        arithmetic: String::new(),
+    };
     let mut sum = Sum { ceilings, calibration, forecast, low: 0.0, high: 0.0, floor: 0.0, ns: 0.0 };
     let product = |weights: u64| 2.0 * b * weights as f64;
     let dense = op(r.stored, false);
@@ -127,15 +147,18 @@ pub fn step(r: &Request, sheet: &Datasheet, ceilings: &Ceilings, calibration: &C
     let small = 2.0 * t.small as f64;
     let floor = small / ceilings.read_gbps;
     // Norms, biases and routers are folded into their neighbours or lost in the launches counted above.
-    sum.push("norms, biases, routers", 0, (small, 0.0), (floor, floor), (floor, 2.0 * floor), Provenance::Derived);
+    let part = (0, Part::bytes(1, small, ceilings.read_gbps, 0.0), Limit::Memory);
+    sum.push("norms, biases, routers", part, (small, 0.0), (floor, floor), (floor, 2.0 * floor), Provenance::Derived);
     sum.add("output head", "matmul", 1, 2.0 * t.head as f64, product(t.head));
     if r.tp > 1 {
         let payload = 2.0 * b * d.hidden as f64;
         let link = sheet.nvlink_gbps.map_or(PCIE_GBPS, |both| both / 2.0);
-        let ring = 2.0 * (r.tp - 1) as f64 / r.tp as f64 * payload / link;
+        let sent = 2.0 * (r.tp - 1) as f64 / r.tp as f64 * payload;
+        let ring = sent / link;
         let (n, count) = (2.0 * d.layers as f64, 2 * d.layers);
         let ns = n * (ring + ALL_REDUCE_NS);
-        sum.push("all-reduces", count, (0.0, 0.0), (n * ring, ns), (0.5 * ns, 2.0 * ns), Provenance::Assumed);
+        let part = (count, Part::bytes(count, sent, link, ALL_REDUCE_NS), Limit::Link);
+        sum.push("all-reduces", part, (0.0, 0.0), (n * ring, ns), (0.5 * ns, 2.0 * ns), Provenance::Assumed);
     }
     let mut f = sum.forecast;
     f.floor_ns = sum.floor.round() as i64;

@@ -50,7 +50,10 @@ pub struct Report {
     /// What a start that failed said it needed, and the longest length that it offered.
     pub needed_bytes: Option<f64>,
     pub offered_len: Option<u64>,
+    /// Cards that share each layer, where the log says.
     pub tp: Option<u64>,
+    /// The last rank that a line begins with, plus one: at least so many cards, as a log may hold some ranks only.
+    pub tp_at_least: u64,
     /// Bytes of one element of the cache, where the log says.
     pub kv_element: Option<u64>,
     /// Things that the log contradicts itself in.
@@ -71,13 +74,20 @@ fn most(v: &[f64]) -> Option<f64> {
     v.iter().copied().max_by(f64::total_cmp)
 }
 
-/// The number after any of these words; with `GiB` (or a `GB` that is one) in bytes.
+/// The numbers after each of these words; with `GiB` (or a `GB` that is one) in bytes.
+fn sizes(text: &str, words: &[&str]) -> Vec<Vec<f64>> {
+    let after = |w: &&str| all(text, &format!(r"(?i){w}\s*[=:(]?\s*(-?[\d.]+)\s*(?:GiB|GB)"));
+    words.iter().map(|w| after(w).into_iter().map(|v| v * GIB).collect()).collect()
+}
+
+/// The same of all words together.
 fn size(text: &str, words: &[&str]) -> Vec<f64> {
-    words
-        .iter()
-        .flat_map(|w| all(text, &format!(r"(?i){w}\s*[=:(]?\s*(-?[\d.]+)\s*(?:GiB|GB)")))
-        .map(|v| v * GIB)
-        .collect()
+    sizes(text, words).concat()
+}
+
+/// A rank prints each of its lines once, so that the commonest line counts them.
+fn ranks(lines: &[&[Vec<f64>]]) -> usize {
+    lines.iter().flat_map(|l| l.iter().map(Vec::len)).max().unwrap_or(0).max(1)
 }
 
 /// Reads a log; `block` is the tokens of a vLLM block where only blocks are printed.
@@ -117,6 +127,7 @@ pub fn read(log: &str, block: u64) -> Result<Report> {
         needed_bytes: None,
         offered_len: None,
         tp: None,
+        tp_at_least: 1,
         kv_element: None,
         remarks: Vec::new(),
     };
@@ -136,20 +147,16 @@ fn count(v: Option<f64>) -> Option<u64> {
 }
 
 fn vllm(text: &str, block: u64, r: &mut Report) {
-    let weights = size(text, &["weights t(?:ake|ook)", "Model loading took"]);
-    let pools = size(
+    let weights = sizes(text, &["weights t(?:ake|ook)", "Model loading took"]);
+    let pools = sizes(
         text,
-        &[
-            "kv_cache_size",
-            "reserved for KV Cache is",
-            "available_kv_cache_memory",
-            r"Available KV cache memory",
-            r"the available KV cache memory",
-        ],
+        &["kv_cache_size", "reserved for KV Cache is", "available_kv_cache_memory", "(?-i:A)vailable KV cache memory"],
     );
-    r.ranks = weights.len().max(pools.len());
-    r.weight_bytes = most(&weights);
-    r.pool_bytes = least(&pools);
+    // A start that failed says the pool again, for all ranks.
+    let failed = size(text, &["the available KV cache memory"]);
+    r.ranks = ranks(&[&weights, &pools]);
+    r.weight_bytes = most(&weights.concat());
+    r.pool_bytes = least(&[pools.concat(), failed].concat());
     let blocks: Vec<f64> =
         all(text, r"# (?:GPU|CUDA) blocks: ([\d,]+)").into_iter().map(|b| b * block as f64).collect();
     let stored = all(text, r"can be stored in (?:the )?KV cache \(([\d,]+)\)");
@@ -166,6 +173,7 @@ fn vllm(text: &str, block: u64, r: &mut Report) {
     r.needed_bytes = least(&all(text, r"\(?(-?[\d.]+) GiB KV cache is needed")).map(|v| v * GIB);
     r.offered_len = count(least(&all(text, r"estimated maximum model length is ([\d,]+)")));
     r.tp = count(most(&all(text, r"tensor[_-]parallel[_-]size[= ]+(\d+)")));
+    r.tp_at_least = count(most(&all(text, r"(?:Worker_TP|VllmWorker rank=)(\d+)"))).map_or(1, |last| last + 1);
     if Regex::new(r"kv[_-]cache[_-]dtype[= ]+'?fp8").is_ok_and(|re| re.is_match(text)) {
         r.kv_element = Some(1);
     }
@@ -191,15 +199,15 @@ fn sglang(text: &str, r: &mut Report) {
     let one = size(text, &["KV size"]);
     let pools: Vec<f64> =
         if k.len() == v.len() && !k.is_empty() { k.iter().zip(&v).map(|(a, b)| a + b).collect() } else { one };
-    r.ranks = weights.len().max(pools.len());
+    r.ranks = ranks(&[&[weights.clone(), pools.clone()]]);
     r.weight_bytes = most(&weights);
     r.pool_bytes = least(&pools);
     let tokens = [all(text, r"#tokens: ([\d,]+)"), all(text, r"max_total_num_tokens=([\d,]+)")].concat();
     r.tokens = count(least(&tokens));
     r.max_len = count(least(&all(text, r"context_len=([\d,]+)")));
     r.util = least(&all(text, r"mem[_-]fraction[_-]static[= ]+([\d.]+)"));
-    r.tp = count(most(&all(text, r"(?:tp_size=|--tp(?:-size)? )(\d+)")))
-        .or(count(most(&all(text, r"TP(\d+)\]")).map(|last| last + 1.0)));
+    r.tp = count(most(&all(text, r"(?:tp_size=|--tp(?:-size)? )(\d+)")));
+    r.tp_at_least = count(most(&all(text, r"TP(\d+)\]"))).map_or(1, |last| last + 1);
     let kind = Regex::new(r"KV Cache is allocated\.?\s*(?:\[?)dtype: torch\.(\w+)")
         .ok()
         .and_then(|re| Some(re.captures(text)?[1].to_string()));
@@ -264,12 +272,37 @@ impl Row {
 pub struct Reconciled {
     pub rows: Vec<Row>,
     pub causes: Vec<String>,
+    /// What the log holds and nothing here can be held against, with the option that would help.
+    pub unknown: Vec<String>,
 }
 
-/// Sets a report beside a model. `question` holds what the log does not say: memory, share, weights' type, cache's type.
+/// What the cache's pool should be, bytes, how that comes about, and whether the log says all of it.
+fn pool(r: &Report, q: &Question) -> (f64, String, bool) {
+    let gib = |b: f64| format!("{:.3} GiB", b / GIB);
+    let weights = r.weight_bytes.unwrap_or(q.model.tensors(q.tp).bytes(q.stored) as f64);
+    let other = r.non_torch_bytes.unwrap_or(0.0);
+    let (taken, how, said) = match (r.peak_bytes, r.activation_bytes) {
+        (Some(peak), _) => (peak + other, format!("peak {} − other {}", gib(peak), gib(other)), true),
+        (None, Some(act)) => {
+            let how = format!("weights {} − activations {} − other {}", gib(weights), gib(act), gib(other));
+            (weights + act + other, how, true)
+        }
+        (None, None) => {
+            let how = format!("weights {} − assumed {}", gib(weights), gib(q.overhead as f64));
+            (weights + q.overhead as f64, how, false)
+        }
+    };
+    let text = format!("{} × {} − {how}", gib(q.memory as f64), q.util);
+    (q.memory as f64 * q.util - taken, text, said)
+}
+
+/// Sets a report beside a model. `question` holds what the log does not say: memory (0 where nobody says it), share,
+/// weights' type, cache's type, and the cards that share each layer, at least as many as the log's lines come from.
 pub fn reconcile(r: &Report, question: &Question) -> Result<Reconciled> {
+    // Ranks 0 and 2 are lines of three cards or more: of as many as can share the model.
+    let seen = (r.tp_at_least..=4 * r.tp_at_least).find(|tp| question.model.shared_by(*tp).is_ok());
     let q = Question {
-        tp: r.tp.unwrap_or(question.tp),
+        tp: r.tp.unwrap_or(question.tp.max(seen.unwrap_or(r.tp_at_least))),
         util: r.util.unwrap_or(question.util),
         kv_element: r.kv_element.unwrap_or(question.kv_element),
         memory: r.total_bytes.map_or(question.memory, |b| b as u64),
@@ -291,33 +324,17 @@ pub fn reconcile(r: &Report, question: &Question) -> Result<Reconciled> {
             format!("{params} parameters{of} as {:?}", q.stored),
         ));
     }
+    let mut unknown = Vec::new();
     if let Some(reported) = r.pool_bytes {
-        let usable = q.memory as f64 * q.util;
-        let weights = r.weight_bytes.unwrap_or(tensors.bytes(q.stored) as f64);
-        let (taken, how) = match (r.peak_bytes, r.activation_bytes, r.non_torch_bytes) {
-            (Some(peak), _, other) => {
-                let other = other.unwrap_or(0.0);
-                (peak + other, format!("peak {} − other {}", gib(peak), gib(other)))
-            }
-            (None, Some(act), other) => {
-                let other = other.unwrap_or(0.0);
-                (
-                    weights + act + other,
-                    format!("weights {} − activations {} − other {}", gib(weights), gib(act), gib(other)),
-                )
-            }
-            _ => {
-                (weights + q.overhead as f64, format!("weights {} − assumed {}", gib(weights), gib(q.overhead as f64)))
-            }
-        };
-        if r.engine != Engine::LlamaCpp {
-            let text = format!("{} × {} − {how}", gib(q.memory as f64), q.util);
-            let row = Row::new("pool", reported, usable - taken, text);
-            let said = r.peak_bytes.is_some() || r.activation_bytes.is_some();
-            rows.push(if said { row } else { row.on_trust() });
-        } else if let Some(tokens) = r.tokens {
+        if let (Engine::LlamaCpp, Some(tokens)) = (r.engine, r.tokens) {
             let text = format!("{tokens} cells in {} layers", m.layers);
             rows.push(Row::new("pool", reported, m.kv_bytes(tokens, q.kv_element, 1) as f64, text));
+        } else if r.engine != Engine::LlamaCpp && q.memory > 0 {
+            let (predicted, text, said) = pool(r, &q);
+            let row = Row::new("pool", reported, predicted, text);
+            rows.push(if said { row } else { row.on_trust() });
+        } else if r.engine != Engine::LlamaCpp {
+            unknown.push("the pool was not compared: the log does not say the card's memory; --gpu NAME does".into());
         }
     }
     let windowed = m.window.is_some_and(|w| r.max_len.is_none_or(|l| l > w.tokens));
@@ -327,6 +344,20 @@ pub fn reconcile(r: &Report, question: &Question) -> Result<Reconciled> {
     {
         let text = format!("{} / {cell} bytes a token{of}", gib(pool));
         rows.push(Row::new("tokens", tokens as f64, pool / cell, text));
+    } else if let (None, Some(tokens)) = (r.pool_bytes, r.tokens)
+        && r.engine != Engine::LlamaCpp
+        && !windowed
+    {
+        // Only tokens are printed: what the card's memory leaves must hold them.
+        let (bytes, text, _) = pool(r, &q);
+        if q.memory == 0 {
+            let what =
+                "the tokens were not compared: the log says neither the pool nor the card's memory; --gpu NAME does";
+            unknown.push(what.into());
+        } else {
+            let text = format!("({text}) / {cell} bytes a token{of}");
+            rows.push(Row::new("tokens", tokens as f64, bytes.max(0.0) / cell, text).on_trust());
+        }
     }
     if let (Some(times), Some(len), Some(tokens)) = (r.concurrency, r.max_len, r.tokens) {
         rows.push(Row::new("concurrency", times, tokens as f64 / len as f64, format!("{tokens} tokens / {len}")));
@@ -344,14 +375,23 @@ pub fn reconcile(r: &Report, question: &Question) -> Result<Reconciled> {
         );
     }
     let causes = causes(&rows, r, &q);
-    Ok(Reconciled { rows, causes })
+    Ok(Reconciled { rows, causes, unknown })
 }
 
 /// What is likely, in the order in which such gaps were seen to arise.
 fn causes(rows: &[Row], r: &Report, q: &Question) -> Vec<String> {
     let gap = |name: &str| rows.iter().find(|w| w.quantity == name && !w.agrees).map(Row::gap);
+    let share = |quantity: &str| {
+        let usual = match r.engine {
+            Engine::Sglang => "SGLang: --mem-fraction-static",
+            _ => "vLLM: 0.90, later 0.92",
+        };
+        format!("{quantity}: the log does not say the share; {} was assumed ({usual}): --util", q.util)
+    };
     let mut found: Vec<String> = Vec::new();
     let mut add = |text: String| found.push(text);
+    // One option for each size: types that store this model alike are one.
+    let mut sizes = vec![q.model.tensors(q.tp).bytes(q.stored)];
     if let Some(g) = gap("weights") {
         for (stored, name) in [
             (Stored::Bf16, "bf16"),
@@ -359,8 +399,12 @@ fn causes(rows: &[Row], r: &Report, q: &Question) -> Vec<String> {
             (Stored::W4a16 { group: 128 }, "w4a16"),
             (Stored::Mxfp4, "mxfp4"),
         ] {
-            let bytes = q.model.tensors(q.tp).bytes(stored) as f64;
-            if stored != q.stored && r.weight_bytes.is_some_and(|w| (w / bytes - 1.0).abs() < 0.03) {
+            let bytes = q.model.tensors(q.tp).bytes(stored);
+            if sizes.contains(&bytes) {
+                continue;
+            }
+            sizes.push(bytes);
+            if r.weight_bytes.is_some_and(|w| (w / bytes as f64 - 1.0).abs() < 0.03) {
                 add(format!("weights: stored as {name}, not as asked: --weights {name}"));
             }
         }
@@ -378,14 +422,20 @@ fn causes(rows: &[Row], r: &Report, q: &Question) -> Vec<String> {
     }
     if let Some(g) = gap("pool") {
         if g < 0.0 {
-            add("pool: the activation peak grows with max_num_batched_tokens (with max_model_len where prefill is not chunked)".into());
+            add(match r.engine {
+                Engine::Sglang => "pool: the activation peak grows with chunked_prefill_size",
+                _ => {
+                    "pool: the activation peak grows with max_num_batched_tokens (with max_model_len where prefill is not chunked)"
+                }
+            }
+            .into());
             add("pool: CUDA graphs, and memory outside PyTorch (NCCL's buffers grow with --tp)".into());
             add("pool: loader temporaries, or other processes on the card".into());
         } else {
             add("pool: less activation memory than assumed".into());
         }
         if r.util.is_none() {
-            add(format!("pool: the log does not say the share; {} was assumed (vLLM: 0.90, later 0.92)", q.util));
+            add(share("pool"));
         }
     }
     if let Some(g) = gap("tokens") {
@@ -395,6 +445,15 @@ fn causes(rows: &[Row], r: &Report, q: &Question) -> Vec<String> {
             add("tokens: half as many: the cache is 16 bit, not fp8".into());
         } else if (g + 1.0 - 1e9 / GIB).abs() < 0.005 {
             add("tokens: the pool's unit is GB (1e9), not GiB".into());
+        }
+        if let (None, Some(tokens)) = (r.pool_bytes, r.tokens) {
+            let cache = tokens as f64 * q.model.kv_bytes_per_token(q.kv_element, q.tp) as f64;
+            let taken = q.memory as f64 * q.util - pool(r, &q).0;
+            let whole = (cache + taken) / q.util / GIB;
+            add(format!("tokens: another card: these would be a card of {whole:.1} GiB: --gpu"));
+            if r.util.is_none() {
+                add(share("tokens"));
+            }
         }
         add("tokens: windows and hybrid layers are grouped and padded to equal pages".into());
         if q.tp > 1 {
@@ -491,7 +550,7 @@ mod tests {
         let log = "[2025-07-22 10:00:00 TP3] KV Cache is allocated. #tokens: 367404, K size: 8.23 GB, V size: 8.23 GB\n\
             [2025-07-22 10:00:00 TP0] KV Cache is allocated. #tokens: 367404, K size: 8.23 GB, V size: 8.23 GB\n";
         let r = read(log, 16).unwrap();
-        assert_eq!((r.engine, r.ranks, r.tp), (Engine::Sglang, 2, Some(4)));
+        assert_eq!((r.engine, r.ranks, r.tp, r.tp_at_least), (Engine::Sglang, 2, None, 4));
         let q = Question { stored: Stored::Fp8, memory: 81_121 << 20, util: 0.93, ..question("qwen3-235b-a22b") };
         let c = reconcile(&r, &q).unwrap();
         within(&c, "tokens");
@@ -548,6 +607,60 @@ mod tests {
         let old = "llama_new_context_with_model: n_ctx      = 8192\nllama_new_context_with_model: KV self size  = 1024.00 MiB, \
             K (f16):  512.00 MiB, V (f16):  512.00 MiB\n";
         within(&reconcile(&read(old, 16).unwrap(), &question("llama-3-8b")).unwrap(), "pool");
+    }
+
+    #[test]
+    fn tokens_without_a_pool_are_held_against_the_card() {
+        let log = "INFO 02-20 Loading model weights took 14.9888 GB\nINFO 02-20 GPU KV cache size: 158,656 tokens\n\
+            INFO 02-20 Maximum concurrency for 32,768 tokens per request: 4.84x\n";
+        let r = read(log, 16).unwrap();
+        let on = |memory| {
+            let q = Question { memory, overhead: (1.55 * GIB) as u64, ..question("llama-3.1-8b") };
+            reconcile(&r, &q).unwrap()
+        };
+        let (large, fitting, none) = (on(143_155 << 20), on((40.0 * GIB) as u64), on(0));
+        let tokens = row(&large, "tokens");
+        assert!(tokens.assumed && !tokens.agrees && (tokens.predicted - 895_000.0).abs() < 2_000.0, "{tokens:?}");
+        assert!(large.causes.iter().any(|c| c.contains("a card of 39.9 GiB")), "{:?}", large.causes);
+        assert!(row(&fitting, "tokens").agrees && fitting.causes.is_empty(), "{fitting:?}");
+        assert!(none.rows.iter().all(|w| w.quantity != "tokens") && none.unknown[0].contains("--gpu"), "{none:?}");
+    }
+
+    #[test]
+    fn ranks_that_speak_are_the_least_number_of_cards() {
+        let log = "[2025-07-22 10:00:00 TP0] Load weight end. avail mem=74.0 GB, mem usage=3.79 GB.\n\
+            [2025-07-22 10:00:00 TP0] KV Cache is allocated. #tokens: 1000000, K size: 15.26 GB, V size: 15.26 GB\n";
+        let r = read(log, 16).unwrap();
+        let c = reconcile(&r, &Question { tp: 4, ..question("llama-3-8b") }).unwrap();
+        within(&c, "tokens");
+        assert!(row(&c, "weights").gap().abs() < 0.02, "{c:?}");
+        // Lines of ranks 0 and 2 are of four cards: three cannot share 32 heads.
+        let three = read(&log.replace("TP0] KV", "TP2] KV"), 16).unwrap();
+        within(&reconcile(&three, &question("llama-3-8b")).unwrap(), "tokens");
+        let said = read(&format!("server_args: tp_size=2\n{log}"), 16).unwrap();
+        assert_eq!(said.tp, Some(2), "what the log says goes before prefixes");
+        let worker = read("(Worker_TP3 pid=4) INFO Available KV cache memory: 5.0 GiB\n", 16).unwrap();
+        assert_eq!((worker.tp, worker.tp_at_least), (None, 4));
+    }
+
+    #[test]
+    fn a_line_is_of_one_rank_whatever_words_match_it() {
+        let log = "INFO Available KV cache memory: 6.94 GiB\nValueError: 36.00 GiB KV cache is needed, which is larger \
+            than the available KV cache memory (6.94 GiB)\n";
+        let r = read(log, 16).unwrap();
+        assert_eq!(r.ranks, 1);
+        assert!((r.pool_bytes.unwrap() / GIB - 6.94).abs() < 1e-9);
+    }
+
+    #[test]
+    fn causes_fit_the_engine_and_the_model() {
+        let log = "[2025-07-22 10:00:00] Load weight end. avail mem=74.0 GB, mem usage=15.26 GB.\n\
+            [2025-07-22 10:00:00] KV Cache is allocated. #tokens: 10000, K size: 0.69 GB, V size: 0.69 GB\n";
+        let q = Question { stored: Stored::Fp8, memory: 80 << 30, ..question("qwen3-8b") };
+        let causes = reconcile(&read(log, 16).unwrap(), &q).unwrap().causes;
+        assert!(causes[0].contains("--weights bf16"), "{causes:?}");
+        assert!(causes.iter().all(|c| !c.contains("mxfp4") && !c.contains("vLLM")), "{causes:?}");
+        assert!(causes.iter().any(|c| c.contains("--mem-fraction-static")), "{causes:?}");
     }
 
     #[test]

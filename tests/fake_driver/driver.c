@@ -43,8 +43,8 @@ int cuDeviceGetAttribute(int* v, int a, int d) {
     switch (a) {
         case 75: *v = 9; break;
         case 76: *v = 0; break;
-        case 16: *v = 132; break;
-        case 38: *v = 4 << 20; break;
+        case 16: *v = (int)setting("FAKE_SMS", 132); break;
+        case 38: *v = (int)setting("FAKE_L2_MIB", 4) << 20; break;
         case 97: *v = 232448; break;
         default: *v = 1;
     }

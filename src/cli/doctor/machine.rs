@@ -4,6 +4,7 @@ use super::Check;
 use crate::kernels;
 use crate::launch::image::{IMAGES, Image, TOOLCHAIN};
 use crate::launch::{Clocks, Device, device, driver, nvrtc};
+use crate::roofline::machine::{DATASHEETS, Mismatch, datasheet};
 use nvml_wrapper::Nvml;
 use std::ffi::CStr;
 
@@ -73,9 +74,32 @@ fn opened(device: &Device) -> Vec<Check> {
             ),
         ),
     ];
+    checks.push(table(info));
     checks.push(clocks_now(&clocks));
     checks.extend(nvml(&info.uuid));
     checks
+}
+
+/// The card beside its line of the machine table: predictions for others' cards stand on such lines.
+fn table(info: &device::Info) -> Check {
+    let Some(sheet) = datasheet(&info.name) else {
+        return Check::warn(
+            "machine table",
+            format!("{} is not among the {} cards of the table", info.name, DATASHEETS.len()),
+            "`workbench predict step --gpu FILE.json` takes a machine of your own",
+        );
+    };
+    let found = sheet.against(&info.chip, info.memory_bytes);
+    if found.is_empty() {
+        let what = "capability, multiprocessors, L2, shared memory and memory are the table's";
+        return Check::ok("machine table", format!("`{}`: {what}", sheet.key));
+    }
+    let line = |m: &Mismatch| format!("{} is {} here, {} in the table ({})", m.what, m.device, m.table, m.source);
+    Check::warn(
+        "machine table",
+        format!("`{}`: {}", sheet.key, found.iter().map(line).collect::<Vec<_>>().join("; ")),
+        "the device is right: predict with a machine of your own (--gpu FILE.json), or look for MIG or a virtual GPU",
+    )
 }
 
 fn clocks_now(clocks: &Clocks) -> Check {

@@ -16,6 +16,9 @@ pub struct Explain {
     /// Name of the quantity, where a note has several
     #[arg(long)]
     name: Option<String>,
+    /// Accept causes more than twice as large as the gap that they should explain
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -29,6 +32,9 @@ pub struct Close {
     #[arg(long)]
     follow_up: Vec<String>,
 }
+
+/// Size of a cause, in gaps, above which it is taken for a slip.
+const LARGEST: f64 = 2.0;
 
 struct Cause {
     what: String,
@@ -72,6 +78,18 @@ pub fn explain(args: &Explain, dir: &Path) -> Result<()> {
     let causes = args.cause.iter().map(|c| cause(c, unit)).collect::<Result<Vec<_>>>()?;
     let gap = m - pair.predicted;
     let total: f64 = causes.iter().map(|c| c.size).sum();
+    // Large causes may cancel; one that alone, or with the others, leaves more than it explains is a slip of the unit.
+    let large = causes.iter().zip(&args.cause).find(|(c, _)| c.size.abs() > LARGEST * gap.abs());
+    if let (Some((c, said)), true) = (large, (gap - total).abs() > gap.abs())
+        && !args.force
+    {
+        return Err(Error::check(format!(
+            "`{said}` is {} {unit}, more than {LARGEST} times the gap of {} {unit}: it explains something else",
+            digits(c.size),
+            digits(gap)
+        ))
+        .try_next("a size in the right unit; or --force, where other causes are still to come"));
+    }
     let share = share(pair, m, total);
     let name = if pair.name.is_empty() { String::new() } else { format!("{}: ", pair.name) };
     let mut text = format!(

@@ -89,6 +89,8 @@ pub fn run(args: &Args, dir: &Path) -> Result<()> {
         }
         _ => ran(args, seal, &open)?,
     };
+    // The note keeps so many digits; every percentage is of the number that it keeps.
+    let taken = Taken { value: digits(taken.value).parse().unwrap_or(taken.value), ..taken };
     if taken.n < FEWEST && !args.few {
         return Err(Error::untrusted(format!("{} samples say nothing about the spread", taken.n)).try_next("--repeats 5, or --few"));
     }

@@ -4,7 +4,7 @@ use super::book::{self, Open, digits};
 use crate::error::{Error, Result};
 use crate::notebook::quantity::{self, Quantity};
 use crate::notebook::seal::{Better, REGIMES, Seal};
-use crate::notebook::{Note, document};
+use crate::notebook::{Note, arithmetic, document};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -93,6 +93,19 @@ pub fn run(args: &Args, dir: &Path) -> Result<()> {
             let what = if hypothesis.is_empty() { "hypothesis" } else { "arithmetic" };
             return Err(Error::incomplete(format!("{} has no {what} yet, and a number without it is a guess", open.note.file))
                 .try_next(format!("write it into {}", dir.join(&open.note.file).display())));
+        }
+        if let Some(fault) = arithmetic::check(&arithmetic).faults.first() {
+            return Err(Error::check(format!(
+                "the arithmetic of {} is wrong, and sealed it could not be mended: `{}`: {}",
+                open.note.file, fault.text, fault.why
+            ))
+            .try_next(format!("mend that line in {}, then seal again", dir.join(&open.note.file).display())));
+        }
+        let twice = |q: &&Quantity| now.quantities().0.iter().filter(|o| o.name == q.name).count() > 1;
+        if let Some(q) = now.quantities().0.iter().find(twice) {
+            let name = if q.name.is_empty() { String::new() } else { format!(" {}", q.name) };
+            return Err(Error::check(format!("{} predicts two numbers{name}, and only one is scored", open.note.file))
+                .try_next("one line **Predicted NAME: VALUE UNIT** for each quantity"));
         }
         let hash = seal.digest(&open.note.file, &hypothesis, &arithmetic);
         let seal = Seal { hash, ..seal };

@@ -53,11 +53,25 @@ fn has(text: &[u8], needle: &[u8]) -> bool {
 /// Reads the first bytes of a file, fewer where it is shorter.
 pub fn head(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|e| Error::usage(format!("cannot open {}: {e}", path.display())))?;
-    file.take(4096)
-        .read_to_end(&mut bytes)
-        .map_err(|e| Error::usage(format!("cannot read {}: {e}", path.display())))?;
+    let file = File::open(path).map_err(|e| unreadable(path, &e))?;
+    file.take(4096).read_to_end(&mut bytes).map_err(|e| unreadable(path, &e))?;
     Ok(bytes)
+}
+
+/// A path that cannot be read as a file, and what would make or name a trace.
+fn unreadable(path: &Path, e: &std::io::Error) -> Error {
+    let place = path.display();
+    let (what, next) = match () {
+        () if path.join("step.json").exists() => {
+            (format!("{place} is the folder of a recorded step"), format!("workbench report {place}"))
+        }
+        () if path.is_dir() => (format!("{place} is a folder"), "the trace file in it".into()),
+        () => {
+            let next = "the path of a trace; `workbench trace --output FILE -- CMD` makes one on a machine with a GPU";
+            (format!("cannot open {place}: {e}"), next.into())
+        }
+    };
+    Error::usage(what).try_next(next)
 }
 
 /// A trace with what only our own recordings know: the windows that the program marked as its steps.
@@ -104,7 +118,7 @@ pub fn open(path: &Path) -> Result<Trace> {
 
 /// The file's text, decompressed as needed; also what is compressed twice is read.
 pub fn stream(path: &Path) -> Result<Box<dyn BufRead>> {
-    let file = File::open(path).map_err(|e| Error::usage(format!("cannot open {}: {e}", path.display())))?;
+    let file = File::open(path).map_err(|e| unreadable(path, &e))?;
     decompress(Box::new(file), 0).map_err(|e| e.at(path.display()))
 }
 

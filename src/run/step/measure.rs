@@ -4,9 +4,10 @@ use super::checkpoint::Checkpoint;
 use super::recording::{self, ModeRecord, NodeRecord, Recording, Times};
 use super::resident::Resident;
 use crate::error::{Error, Result};
+use crate::kernels;
 use crate::launch::env::Environment;
 use crate::launch::{Clocks, Device, Graph, Prepared, Stream, Timer};
-use crate::op::Chip;
+use crate::op::{Chip, nearest};
 use crate::plan::decode::{self, Options, Weights};
 use crate::plan::model::Model;
 use crate::plan::{Plan, Purpose};
@@ -63,13 +64,23 @@ fn plan(settings: &Settings, chip: &Chip) -> Result<(Plan, decode::Handles)> {
         let mut some = false;
         for node in plan.nodes.iter_mut().filter(|n| n.class == choice.class) {
             some = true;
-            node.variant = Some(choice.variant.clone());
+            let op = kernels::op(node.op)?;
+            let variant =
+                op.variant(&choice.variant).map_err(|e| Error::from(e).at(format!("--use {}", choice.class)))?;
+            node.variant = Some(variant.name.into());
             if let Some(cfg) = choice.cfg {
                 node.shape.set("cfg", cfg);
             }
+            let place = || format!("--use {}={}", choice.class, variant.name);
+            op.supports(variant.name, &node.shape, chip).map_err(|e| Error::from(e).at(place()))?;
         }
         if !some {
-            return Err(Error::usage(format!("the plan has no nodes of class `{}`", choice.class)));
+            let mut classes: Vec<&str> = plan.nodes.iter().map(|n| n.class.as_str()).collect();
+            classes.sort_unstable();
+            classes.dedup();
+            let near = nearest(&choice.class, classes.iter().copied()).map_or(String::new(), |n| format!("`{n}`; or "));
+            return Err(Error::usage(format!("the plan has no nodes of class `{}`", choice.class))
+                .try_next(format!("{near}one of {}", classes.join(", "))));
         }
     }
     Ok((plan, handles))

@@ -106,8 +106,7 @@ impl Recording {
     /// Reads `step.json` in a folder.
     pub fn load(folder: &Path) -> Result<Self> {
         let file = folder.join("step.json");
-        let text =
-            std::fs::read_to_string(&file).map_err(|e| Error::usage(format!("cannot read {}: {e}", file.display())))?;
+        let text = std::fs::read_to_string(&file).map_err(|e| no_recording(folder, &e))?;
         let this: Self = serde_json::from_str(&text).map_err(|e| {
             Error::usage(format!("{} is no recording of a step: {e}", file.display()))
                 .try_next("workbench step --out FOLDER on a machine with a GPU makes one")
@@ -146,6 +145,56 @@ impl Recording {
     pub fn mode(&self, name: &str) -> Option<&ModeRecord> {
         self.modes.iter().find(|m| m.mode == name)
     }
+}
+
+/// What a folder without `step.json` is, and the command for it.
+fn no_recording(folder: &Path, e: &std::io::Error) -> Error {
+    let place = folder.display();
+    let error = |what: String, next: String| Error::usage(format!("{place} {what}")).try_next(next);
+    let make = "workbench step --out FOLDER on a machine with a GPU makes one";
+    if folder.is_file() {
+        return error(
+            "is a file, no folder of a recorded step".into(),
+            format!("workbench gaps {place}, if it is a trace; {make}"),
+        );
+    }
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        let near = newest(Path::new("reports"), "");
+        let near = near.map_or(String::new(), |n| format!("{}, a recording that is here; or ", n.display()));
+        return error(format!("cannot be read: {e}"), format!("{near}{make}"));
+    };
+    let mut files: Vec<PathBuf> = entries.flatten().map(|f| f.path()).collect();
+    files.sort();
+    if let Some(file) = files.iter().find(|f| f.file_name().is_some_and(|n| n == "roofline.json")) {
+        return error(
+            "holds a recording of `roofline`, not of a step".into(),
+            format!("workbench roofline --from {}", file.display()),
+        );
+    }
+    let rows = files.iter().filter(|f| f.extension().is_some_and(|e| e == "jsonl"));
+    let heads: Vec<(&PathBuf, String)> = rows
+        .filter_map(|f| {
+            let text = std::fs::read_to_string(f).ok()?;
+            Some((f, text.lines().take(2).collect::<String>()))
+        })
+        .collect();
+    if let Some((_, _)) = heads.iter().find(|(_, head)| head.contains("\"mode\":\"verify\"")) {
+        let next = format!(
+            "read its rows, one JSON object a line ({}); `workbench verify` makes them again",
+            heads[0].0.display()
+        );
+        return error("holds rows of `verify`, not a recorded step".into(), next);
+    }
+    if let Some((file, _)) = heads.iter().find(|(_, head)| head.contains("\"op\"")) {
+        let next =
+            format!("workbench bench --from {} --peers FILES sets them beside other libraries' rows", file.display());
+        return error("holds rows of `bench`, not a recorded step".into(), next);
+    }
+    let traces = files.iter().find(|f| f.to_string_lossy().contains(".wbtrace"));
+    if let Some(trace) = traces {
+        return error("holds a trace without its step.json".into(), format!("workbench gaps {}", trace.display()));
+    }
+    error("has no step.json: it is no recording of a step".into(), make.into())
 }
 
 /// The nodes of a plan with their predictions: made before anything runs.
