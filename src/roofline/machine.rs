@@ -137,7 +137,10 @@ pub fn find(name: &str) -> Result<Datasheet> {
 pub fn memory(d: &Datasheet) -> (u64, Provenance, String) {
     match (d.visible_mib, &d.visible_source) {
         (Some(mib), Some(source)) => (mib << 20, Provenance::Cited, source.clone()),
-        (Some(mib), None) => (mib << 20, Provenance::Cited, d.cited("visible_mib")),
+        (Some(mib), None) => {
+            let source = d.sources("visible_mib").first().map_or(&d.source, |s| &s.source);
+            (mib << 20, Provenance::Cited, source.clone())
+        }
         _ => {
             let bytes = (d.memory_gb * 0.98 * f64::from(1 << 30)) as u64;
             (bytes, Provenance::Assumed, "98 % of the datasheet's nominal size, taken as GiB".into())
