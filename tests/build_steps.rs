@@ -50,6 +50,12 @@ fn the_assemblers_report_is_read() {
 fn serialised_wgmma_fails_the_build() {
     let line = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized";
     assert_eq!(ptxas::fatal(&format!("{LOG}{line}\n")), Some(line));
+    for code in ["C7508", "C7510", "C7511", "C7512", "C7513", "C7514", "C7515"] {
+        assert!(
+            ptxas::fatal(&format!("ptxas info : ({code}) Potential Performance Loss: wgmma\n")).is_some(),
+            "{code}"
+        );
+    }
     assert_eq!(ptxas::fatal(LOG), None);
     assert_eq!(ptxas::warnings("a.cu(2): warning #177-D: unused\nRemark: The warnings can be…\n").len(), 1);
 }

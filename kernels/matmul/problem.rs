@@ -40,7 +40,8 @@ impl Problem {
     /// Reads a shape.
     ///
     /// # Errors
-    /// A missing or unreadable key, a dtype other than bf16 or f16, k of 0, an odd n with silu_mul, a size beyond 2^30.
+    /// A missing or unreadable key, a dtype other than bf16 or f16, k of 0, an odd n with silu_mul, a size beyond 2^30,
+    /// more than 2^40 outputs.
     pub fn of(shape: &Shape) -> OpResult<Self> {
         let dtype = shape.dtype()?;
         if !matches!(dtype, DType::Bf16 | DType::F16) {
@@ -70,6 +71,10 @@ impl Problem {
             if size > LIMIT {
                 return Err(crate::op_error!("{name}={size} is beyond 2^30"));
             }
+        }
+        // Tiles are counted, and blocks numbered, by 32 bits.
+        if p.m * p.n > 1 << 40 {
+            return Err(crate::op_error!("m={} times n={} is beyond 2^40 outputs", p.m, p.n));
         }
         if p.k == 0 {
             return Err(crate::op_error!("k=0: a sum over nothing; k must be at least 1"));

@@ -27,6 +27,8 @@ fn type_names(spec: &Spec) -> String {
 
 fn geometry(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<Geometry> {
     let (b, d) = (spec.batch(), spec.d);
+    // What the page table can name: the kernels take any length up to it, and max_ctx may end inside a page.
+    let fixed_pieces = (spec.max_pages() * spec.page).div_ceil(FIXED_PIECE);
     Ok(match variant {
         "one_pass" | "one_pass_ptx" => {
             let columns = if variant == "one_pass" { choose::head_tiles(spec, SIMT_HEADS) } else { spec.kv_heads };
@@ -35,7 +37,7 @@ fn geometry(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<
         }
         "split" => {
             let (plan, count) = if spec.deterministic {
-                ((0, FIXED_PIECE as i64), spec.max_ctx.div_ceil(FIXED_PIECE))
+                ((0, FIXED_PIECE as i64), fixed_pieces)
             } else {
                 let n = choose::pieces(spec, chip);
                 ((n as i64, n as i64), n)
@@ -48,9 +50,8 @@ fn geometry(variant: &str, shape: &Shape, spec: &Spec, chip: &Chip) -> OpResult<
             let tiles = choose::head_tiles(spec, TILE_HEADS);
             let piece_floats = TILE_HEADS * d + TILE_HEADS * 2;
             if spec.deterministic {
-                let count = spec.max_ctx.div_ceil(FIXED_PIECE);
-                let blocks = b * tiles * count;
-                let plan = ((FIXED_PIECE / unit) as i64, count as i64);
+                let blocks = b * tiles * fixed_pieces;
+                let plan = ((FIXED_PIECE / unit) as i64, fixed_pieces as i64);
                 return Ok(Geometry { grid: [blocks, 1, 1], plan, pieces: blocks, piece_floats });
             }
             let ring = ring(variant, shape, spec, chip)?;

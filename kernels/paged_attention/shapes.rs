@@ -42,6 +42,10 @@ pub const EDGES: &[&str] = &[
     "lens=127:128:129:1:0:511:512:513:1025,page=64,heads=4,kv_heads=1,d=64,deterministic=1,fuse=rope_append",
     "lens=33:100,page=1,heads=8,kv_heads=2",
     "lens=300:513:7,page=256,heads=8,kv_heads=2",
+    "lens=200:128:129:0,page=128,heads=4,kv_heads=1,d=64",
+    "lens=31:32:33:64,page=32,heads=4,kv_heads=1,d=64,fuse=rope_append",
+    // Scores far below any finite stand-in for -inf: half of the heads see nothing else.
+    "lens=1:1:2:0,heads=8,kv_heads=2,scale=5000",
     "lens=200:77,page=3,layout=hnd,heads=8,kv_heads=2,fuse=rope_append",
     "batch=2,ctx=300,heads=5,kv_heads=1",
     "batch=2,ctx=300,heads=6,kv_heads=1,fuse=rope_append",
@@ -100,10 +104,12 @@ pub fn random(rng: &mut Rng) -> Shape {
     shape
 }
 
-/// Pools of more than 2^31 elements, with page ids up to their end: 9.2 GB of caches each.
+/// Pools of more than 2^31 elements, with page ids up to their end: 9.2 GB of caches each; queries and outputs of more
+/// than 2^31 elements, 4.3 GB each.
 pub fn large() -> Vec<Shape> {
     let shape = Shape::new().with("batch", 4).with("ctx", 1000).with("page", 16).with("pool_pages", 140_000);
-    vec![shape.clone().with("fuse", "rope_append"), shape.with("layout", "hnd")]
+    let wide = Shape::new().with("batch", 33_000).with("ctx", 2).with("heads", 256).with("kv_heads", 1).with("d", 256);
+    vec![shape.clone().with("fuse", "rope_append"), shape.with("layout", "hnd"), wide.with("page", 1)]
 }
 
 /// The shapes of the published comparisons, the fused step, a group of 8 and an e4m3 cache.

@@ -12,6 +12,19 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
     if x % 16 != out % 16 {
         return Err(crate::op_error!("softmax: x at {x:#x} and out at {out:#x} differ in alignment (modulo 16)"));
     }
+    // Variants that keep a row have room for its own vectors; begun between boundaries it would touch one more.
+    if choose::whole_vectors(s) && x % 16 != 0 && !matches!(variant, "three_pass" | "online") {
+        return Err(crate::op_error!(
+            "softmax/{variant}: rows of cols={} are whole 16-byte vectors and must begin on one, x is at {x:#x}: use online",
+            s.cols
+        ));
+    }
+    let mask_at = at.maybe("mask").unwrap_or(0);
+    if matches!(s.mask, Mask::Bool | Mask::Additive) && mask_at % 16 != 0 && variant != "three_pass" {
+        return Err(crate::op_error!(
+            "softmax/{variant}: a mask must begin on 16 bytes, not at {mask_at:#x}: use three_pass"
+        ));
+    }
     let image = format!("softmax/{variant}");
     let scale2 = (s.scale * std::f64::consts::LOG2_E) as f32;
     if variant == "by_hand" {
@@ -28,8 +41,8 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
     };
     let entry = format!("softmax_{variant}_{}_{mask}", s.dtype.name());
     let rows = s.rows;
-    // Rows of whole vectors on 16-byte boundaries, of the mask too.
-    let aligned = choose::whole_vectors(s) && x % 16 == 0 && at.maybe("mask").unwrap_or(0).is_multiple_of(16);
+    // Rows of whole vectors on 16-byte boundaries; a mask begins on one.
+    let aligned = choose::whole_vectors(s) && x % 16 == 0;
     let fit = if aligned { "aligned" } else { "any" };
     if let ("bulk", Some(b)) = (variant, choose::bulk(s, chip)) {
         let form = if b.whole { "warp" } else { "block" };

@@ -261,6 +261,10 @@ impl Op for W4a16 {
             .with("post", post)
     }
 
+    /// More than 2^31 bytes of packed weights, for one row and for a tile of them.
+    fn large_shapes(&self) -> Vec<Shape> {
+        [1, 16].map(|m| Shape::new().with("m", m).with("n", 1_100_000).with("k", 4096)).to_vec()
+    }
     fn bench_shapes(&self) -> Vec<Shape> {
         let mut all = Vec::new();
         for (n, k) in [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (8192, 8192), (57344, 8192)] {
