@@ -178,7 +178,7 @@ fn no_recording(folder: &Path, e: &std::io::Error) -> Error {
             Some((f, text.lines().take(2).collect::<String>()))
         })
         .collect();
-    if let Some((_, _)) = heads.iter().find(|(_, head)| head.contains("\"mode\":\"verify\"")) {
+    if heads.iter().any(|(_, head)| head.contains("\"mode\":\"verify\"")) {
         let next = format!(
             "read its rows, one JSON object a line ({}); `workbench verify` makes them again",
             heads[0].0.display()
