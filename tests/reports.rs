@@ -49,10 +49,10 @@ fn recorded() -> std::collections::BTreeMap<String, String> {
         }
     }
     for folder in std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()) {
-        for file in ["decode_step.jsonl", "decode_step_batch.jsonl"].map(|name| folder.join(name)) {
+        for file in ["decode_step.jsonl", "decode_step_batch.jsonl", "decode_step_4bit.jsonl"].map(|name| folder.join(name)) {
             for line in std::fs::read_to_string(&file).unwrap_or_default().lines() {
                 let row: serde_json::Value = serde_json::from_str(line).unwrap();
-                if let Some(us) = row["us"].as_f64() {
+                if let Some(us) = row["us"].as_f64().or_else(|| row["ns"].as_f64().map(|ns| ns / 1e3)) {
                     ms(us * 1e3, format!("{} of {}", row["peer"], file.display()));
                 }
             }
@@ -360,5 +360,20 @@ fn the_occupancy_arithmetic_is_the_drivers() {
         let differ = driver::differing(&answers).unwrap();
         assert!(differ.is_empty(), "{name}: {} of {} differ: {:?}", differ.len(), answers.len(), differ[0]);
         assert!(answers.len() >= 1000, "{name}: only {} configurations", answers.len());
+    }
+}
+
+#[test]
+fn every_op_was_right_at_two_thousand_random_shapes() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/h200/2026-11-30-verify-random/summary.csv");
+    let mut shapes = std::collections::BTreeMap::<String, u64>::new();
+    for line in std::fs::read_to_string(file).unwrap().lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        let n = |i: usize| cells[i].parse::<u64>().unwrap();
+        assert_eq!((n(1), n(3)), (n(2) + n(4), 0), "{line}");
+        *shapes.entry(cells[0].split('/').next().unwrap().to_string()).or_default() += n(1);
+    }
+    for op in workbench::kernels::OPS {
+        assert!(shapes.get(op.name()).is_some_and(|n| *n >= 2000), "{}: {shapes:?}", op.name());
     }
 }
