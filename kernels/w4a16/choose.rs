@@ -1,6 +1,6 @@
 //! Which kernel and which configuration for a shape. Rules of thumb, apart from the kernels, tested without a GPU.
 
-use super::launch::{BULK, GEMV, GemvConfig, PREFERRED, gemv_shared, gemv_supports};
+use super::launch::{BULK, GEMV, GEMV_MAX_M, GemvConfig, PREFERRED, gemv_shared, gemv_supports};
 use super::launch_fixed::{self, FIXED};
 use super::launch_mma;
 use super::launch_wgmma;
@@ -12,10 +12,15 @@ use crate::op::Chip;
 /// Llama-3-8B takes 1.74 ms with it on an H200, 2.15 with direct loads, 2.46 with the bulk ring (lab notes).
 pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
     // With fewer warps than eight, where a wide x leaves no room for their rings, the integers lose: 34 µs for four rows
-    // of 14336 on an H200, the tensor-core tile 19.6.
-    let few = spec.m < WGMMA_FROM && fixed_config(spec, chip).warps >= 8;
-    if !few && launch_wgmma::plan(spec, chip).is_ok() {
+    // of 14336 on an H200, the tensor-core tile 19.6. Of 4 and 8 rows there (µs): 4096 × 4096 gemv 6.5 and 8.1, integers 7.3
+    // and 9.3; 28672 × 4096 integers 19.4 and 22.3, gemv 24.8 and 26.5.
+    let few = spec.n * spec.k <= FEW_WEIGHTS;
+    let integers = spec.m <= if few { 2 } else { FIXED_MOST } && fixed_config(spec, chip).warps >= 8;
+    let whole = few && spec.m <= GEMV_MAX_M && gemv_supports(spec, chip, false).is_ok();
+    if !integers && !whole && launch_wgmma::plan(spec, chip).is_ok() {
         "wgmma"
+    } else if chip.sm == 90 && !integers && whole {
+        "gemv"
     } else if fixed_config(spec, chip).warps >= 8 && launch_fixed::supports(spec, chip).is_ok() {
         "gemv_fixed"
     } else if gemv_supports(spec, chip, false).is_ok() {
@@ -29,8 +34,10 @@ pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
     }
 }
 
-/// Rows of x from which warpgroup products are faster than integers with three digits for each row.
-const WGMMA_FROM: u64 = 3;
+/// Most rows of x that three digits for each take the least time with, and that whole numbers do where weights are few.
+const FIXED_MOST: u64 = 4;
+/// Weights up to which a kernel is start and end more than stream: 6144 × 4096 is below, 8192 × 8192 above.
+const FEW_WEIGHTS: u64 = 1 << 25;
 
 /// The configuration of a matrix-vector kernel: the first of the table whose blocks fit on a multiprocessor together.
 ///
@@ -70,9 +77,11 @@ mod tests {
         for shape in ["n=28672,k=4096", "n=4096,k=14336,m=2", "n=57344,k=8192"] {
             assert_eq!(variant(&spec(shape), &Chip::H200), "gemv_fixed", "{shape}");
         }
-        for shape in ["n=28672,k=4096,m=3", "n=4096,k=14336,m=8", "n=57344,k=8192,m=64,group=64,dtype=f16"] {
+        for shape in ["n=28672,k=4096,m=5", "n=4096,k=14336,m=8", "n=57344,k=8192,m=64,group=64,dtype=f16"] {
             assert_eq!(variant(&spec(shape), &Chip::H200), "wgmma", "{shape}");
         }
+        assert_eq!(variant(&spec("n=4096,k=4096,m=8"), &Chip::H200), "gemv");
+        assert_eq!(variant(&spec("n=8192,k=8192,m=4"), &Chip::H200), "gemv_fixed");
         assert_eq!(variant(&spec("n=28672,k=4096"), &A100), "gemv_fixed");
         assert_eq!(variant(&spec("n=6144,k=4096,m=8"), &A100), "gemv");
     }
