@@ -20,7 +20,7 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
         ));
     }
     let mask_at = at.maybe("mask").unwrap_or(0);
-    if matches!(s.mask, Mask::Bool | Mask::Additive) && mask_at % 16 != 0 && variant != "three_pass" {
+    if matches!(s.mask, Mask::Bool | Mask::Additive) && !mask_at.is_multiple_of(16) && variant != "three_pass" {
         return Err(crate::op_error!(
             "softmax/{variant}: a mask must begin on 16 bytes, not at {mask_at:#x}: use three_pass"
         ));
