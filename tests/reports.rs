@@ -49,7 +49,9 @@ fn recorded() -> std::collections::BTreeMap<String, String> {
         }
     }
     for folder in std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()) {
-        for file in ["decode_step.jsonl", "decode_step_batch.jsonl", "decode_step_4bit.jsonl"].map(|name| folder.join(name)) {
+        for file in
+            ["decode_step.jsonl", "decode_step_batch.jsonl", "decode_step_4bit.jsonl"].map(|name| folder.join(name))
+        {
             for line in std::fs::read_to_string(&file).unwrap_or_default().lines() {
                 let row: serde_json::Value = serde_json::from_str(line).unwrap();
                 if let Some(us) = row["us"].as_f64().or_else(|| row["ns"].as_f64().map(|ns| ns / 1e3)) {
