@@ -373,7 +373,7 @@ impl SwapAb {
         let step = if self.m < WIDE { 1 } else { 8 };
         let even = (tiles_m * p.cols()).div_ceil(slots * waves).next_multiple_of(step).clamp(8, most);
         // The tensor cores are the bound of the widest, and multiply whole operands in any case.
-        let cols = if self.m == 256 && self.split == 1 { most.min(p.cols().next_multiple_of(8)) } else { even };
+        let cols = if self.m == 256 && self.split == 1 { most.min(p.cols().next_multiple_of(8).max(8)) } else { even };
         // Clusters are whole, whatever of their last tiles exists.
         let tiles = tiles_m * p.cols().div_ceil(cols).next_multiple_of(self.share);
         let pitch = cols.div_ceil(operands).next_multiple_of(8);
