@@ -448,7 +448,7 @@ fn causes(rows: &[Row], r: &Report, q: &Question) -> Vec<String> {
         }
         if let (None, Some(tokens)) = (r.pool_bytes, r.tokens) {
             let cache = tokens as f64 * q.model.kv_bytes_per_token(q.kv_element, q.tp) as f64;
-            let taken = q.memory as f64 * q.util - pool(r, &q).0;
+            let taken = q.memory as f64 * q.util - pool(r, q).0;
             let whole = (cache + taken) / q.util / GIB;
             add(format!("tokens: another card: these would be a card of {whole:.1} GiB: --gpu"));
             if r.util.is_none() {
