@@ -2,7 +2,7 @@
 //
 // A block takes chunks of blockDim.x * U vectors in turn, so U independent 16-byte accesses are in flight in each
 // thread. n counts 16-byte vectors. No kernel here waits on a programmatic edge: none is launched with one.
-#include "../common/once.cuh"
+#include "../common/ptx_once.cuh"
 
 WB_DEVICE u32 words(const Vec16& v) { return v.w[0] + v.w[1] + v.w[2] + v.w[3]; }
 

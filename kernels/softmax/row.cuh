@@ -4,7 +4,7 @@
 // Scores are kept in base 2: t = (x * scale + mask) * log2(e), so the exponential is one instruction.
 #pragma once
 
-#include "../common/once.cuh"
+#include "../common/ptx_once.cuh"
 
 // Which scores take part. NONE: all. CAUSAL: columns below the row's limit. BOOL: mask byte is not zero. ADD: mask is
 // added.
