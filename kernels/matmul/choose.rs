@@ -165,8 +165,8 @@ fn measured(p: &Problem, width: u64, chip: &Chip) -> usize {
     match (width, rows) {
         (128.., _) if silu => 0,
         (64, _) if silu => 4_411_112,
-        // Up to 8 rows the norm is folded in, and the next kernel let in at once: a decode step of 8 requests took 4.65 ms so,
-        // 4.80 with the norms as kernels of their own.
+        // A decode step of 8 requests took 4.65 ms with these cuts and the norm folded in; 4.80, on another card, with the norms
+        // as kernels and the next kernel let in late. Which of the two does it is not known.
         (8, _) if silu => 1_421_114,
         (8, 0..=64) => 1_122_114,
         (8, 65..=128) => 1_222_114,
@@ -200,12 +200,12 @@ pub fn gemv_table(variant: &str) -> Option<&'static [Gemv]> {
     }
 }
 
-/// Rows of x up to which swap_ab folds the norm in: with more, normalising x again in every block costs what a kernel does.
+/// Rows of x up to which swap_ab folds the norm in; with more, normalising x in every block and stage costs the step more
+/// than a kernel of its own (lab note `swap_ab_norm`).
 const FOLDED_M: u64 = 8;
 /// Bytes of weights up to which a matrix-vector product takes short rings.
 const FEW_WEIGHTS: u64 = 64 << 20;
-/// Rows of x up to which the operands are swapped on 9.0. Not with the norm, though swap_ab can fold it in: done in every
-/// block and stage it costs the step more than a kernel of its own (lab note `swap_ab_norm`).
+/// Rows of x up to which the operands are swapped on 9.0.
 const SWAP_AB_M: u64 = 256;
 /// Rows of x up to which mma.sync, operands swapped, streams weights as fast as memory gives them.
 const SKINNY_M: u64 = 128;
