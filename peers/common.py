@@ -101,9 +101,15 @@ def release():
 # ---- the machine -------------------------------------------------------------------------------------------------------
 
 
+def card(gpu):
+    """nvidia-smi's name of PyTorch's device `gpu`: its own numbers count cards that CUDA_VISIBLE_DEVICES hides."""
+    uuid = getattr(torch.cuda.get_device_properties(gpu), "uuid", None)  # None before PyTorch 2.4
+    return str(gpu) if uuid is None else f"GPU-{uuid}"
+
+
 def smi(gpu, *fields):
     """Values of `nvidia-smi --query-gpu`, None where it cannot say."""
-    command = ["nvidia-smi", f"--id={gpu}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", f"--id={card(gpu)}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         line = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()[0]
     except (OSError, subprocess.SubprocessError, IndexError):
@@ -128,6 +134,19 @@ def git(*command):
         return None
 
 
+def commit():
+    """The commit of these scripts and whether they differ from it: of the repository that holds them, else of the bundle
+    they came in. A folder that only lies inside some other repository has neither."""
+    if git("ls-files", "--error-unmatch", "common.py"):
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
+    try:
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "COMMIT"), encoding="utf-8") as f:
+            words = f.read().split()
+            return words[0], "dirty" in words[1:]
+    except (OSError, IndexError):
+        return None, False
+
+
 def versions():
     found = dict(torch=torch.__version__)
     for name in ("triton", "flashinfer", "humming", "quack"):
@@ -142,12 +161,12 @@ def versions():
 def environment(gpu):
     p = torch.cuda.get_device_properties(gpu)
     uuid, driver, limit = smi(gpu, "uuid", "driver_version", "power.limit")
-    commit = git("rev-parse", "HEAD")
+    at, dirty = commit()
     return dict(
         gpu=p.name, uuid_tail=(uuid or "-").rsplit("-", 1)[-1], compute_capability=f"{p.major}.{p.minor}",
         sms=p.multi_processor_count, l2_bytes=p.L2_cache_size, memory_bytes=p.total_memory,
         power_limit_w=None if limit is None else float(limit), driver=driver, cuda=torch.version.cuda or "", cupti=None,
-        nvcc=None, nvrtc=None, workbench="peers", commit=commit, dirty=bool(commit and git("status", "--porcelain")),
+        nvcc=None, nvrtc=None, workbench="peers", commit=at, dirty=dirty,
         command=" ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
         started=datetime.datetime.now(datetime.timezone.utc).isoformat().replace("+00:00", "Z"),
         before=reading(gpu), after=dict(sm_mhz=None, memory_mhz=None, power_w=None, temperature_c=None, throttle=[]))

@@ -90,3 +90,23 @@ fn the_scripts_measure_shapes_that_ours_can_run() {
         assert!(counts[op] >= least, "{counts:?}");
     }
 }
+
+/// Copied out of the repository, the scripts name the bundle's commit, and none that merely surrounds them.
+#[test]
+fn rows_name_the_commit_of_the_scripts() {
+    let folder = tempfile::tempdir().unwrap();
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/common.py");
+    std::fs::copy(scripts, folder.path().join("common.py")).unwrap();
+    let ask = || {
+        let mut python = Command::new("python3");
+        python.current_dir(&folder).args(["-B", "-c", "import common; print(*common.commit())"]);
+        python.output().map(|o| says(&o)).ok()
+    };
+    let Some((text, notes)) = ask() else {
+        eprintln!("SKIPPED: there is no python3");
+        return;
+    };
+    assert_eq!(text.trim(), "None False", "{notes}");
+    std::fs::write(folder.path().join("COMMIT"), "0123abc dirty\n").unwrap();
+    assert_eq!(ask().unwrap().0.trim(), "0123abc True");
+}

@@ -76,6 +76,10 @@ pub fn run(project: &Path, out: &Path) -> Result<()> {
         place(&inject, &part.join("libcupti_inject.so"))?;
     }
     copy_folder(&project.join("peers"), &part.join("peers"))?;
+    // Their rows name the commit they were measured at; there is no repository to ask on the other machine.
+    if let Some(commit) = commit(project) {
+        std::fs::write(part.join("peers/COMMIT"), commit).map_err(|e| e.to_string())?;
+    }
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
         copy(&project.join(licence), &part.join(licence))?;
     }
@@ -85,6 +89,16 @@ pub fn run(project: &Path, out: &Path) -> Result<()> {
     std::fs::rename(&part, out).map_err(|e| format!("cannot make {}: {e}", out.display()))?;
     println!("bundle: {}", out.display());
     Ok(())
+}
+
+/// `HASH` or `HASH dirty`; none outside a repository.
+fn commit(project: &Path) -> Option<String> {
+    let git = |words: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(project).args(words).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
+    };
+    let dirty = if git(&["status", "--porcelain"])?.is_empty() { "" } else { " dirty" };
+    Some(format!("{}{dirty}\n", git(&["rev-parse", "HEAD"])?))
 }
 
 /// Cargo for programs that share one images file instead of carrying a copy each.
