@@ -63,7 +63,7 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
     using Layout = Unit<GPC, ASYM>;
     constexpr u32 STEP = Step<N>::chunks, X_CHUNK = Tile<N, WG, GPC>::bytes, X_SLOT = STEP * X_CHUNK;
     WB_DYN_SHARED(u8, shared);
-    __shared__ u64 full[kSlots], entered;
+    __shared__ u64 full[kSlots], empty[kSlots];
     __shared__ u32 second;
     float* sums = reinterpret_cast<float*>(shared + kSlots * X_SLOT);  // [N][kPitch]
     const u32 warp = __shfl_sync(WB_FULL_MASK, threadIdx.x / 32, 0), lane = lane_id(), g = lane >> 2, c = lane & 3;
@@ -145,7 +145,7 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
         cp_async_commit();
     }
 
-    // x: one thread asks for whole steps, two ahead of their use.
+    // x: one thread asks for whole steps, two ahead of their use and more.
     const u8* const x_rows = a.x + static_cast<u64>(blockIdx.y) * units * kUnit * X_CHUNK;
     auto load_x = [&](u32 position, u32 slot) {
         const u32 rest = count * kUnit - position, chunks = rest < STEP ? rest : STEP;
@@ -158,14 +158,13 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
         }
     };
     if (threadIdx.x == 0) {
-        for (u32 i = 0; i < kSlots; i++) mbar_init(full + i, 1);
-        mbar_init(&entered, kWarps);
+        for (u32 i = 0; i < kSlots; i++) mbar_init(full + i, 1), mbar_init(empty + i, kWarps);
         fence_mbar_init();
     }
     __syncthreads();
     pdl_wait();
     if (threadIdx.x == 0) {
-        for (u32 i = 0; i < 2 && i * STEP < count * kUnit; i++) load_x(i * STEP, i);
+        for (u32 i = 0; i < kSlots && i * STEP < count * kUnit; i++) load_x(i * STEP, i);
     }
 
     float acc[N / 2], d[N / 2];
@@ -262,22 +261,24 @@ template <class T, int N, int GPC, bool ASYM, int DEPTH, bool WG> WB_DEVICE void
     };
 
     const u64 x_base = wgmma_desc_128b(shared);
-    u32 x_slot = 0, parity = 0, entry = 0, slot = kSlots - 1, in_step = 0, now_left = 0;
+    u32 x_slot = 0, parity = 0, slot = 0, in_step = 0, now_left = 0;
     u8* at = ring;
     u8* const ring_end = ring + DEPTH * Layout::bytes;
-    // On to the next step's x. Who enters a step has left the one before, whose slot is filled again when all have.
+    // On to the next step's x. A slot is filled again when every warp has left it: a barrier a slot, for warps drift apart, and
+    // at one barrier for all a fast warp would be counted twice where a slow one is missing.
     auto turn_x = [&](u32 position) {
-        __syncwarp();
-        if (lane == 0) mbar_arrive(&entered);
-        if (threadIdx.x == 0 && position + 2 * STEP < count * kUnit) {
-            mbar_wait(&entered, entry);
-            load_x(position + 2 * STEP, slot);
+        if (position > 0) {
+            __syncwarp();
+            if (lane == 0) mbar_arrive(empty + slot);
+            if (threadIdx.x == 0 && position + (kSlots - 1) * STEP < count * kUnit) {
+                mbar_wait(empty + slot, parity);
+                load_x(position + (kSlots - 1) * STEP, slot);
+            }
+            slot++;
+            if (slot == kSlots) slot = 0, parity ^= 1;
         }
-        entry ^= 1;
-        slot = slot == kSlots - 1 ? 0 : slot + 1;
         x_slot = slot * X_SLOT;
         mbar_wait(full + slot, parity);
-        if (slot == kSlots - 1) parity ^= 1;
         in_step = 0;
     };
     for (u32 now = 0; now < count; now++) {
