@@ -115,7 +115,11 @@ pub fn bulk(s: &Size, chip: &Chip) -> Option<Bulk> {
             blocks *= 2;
         }
         // One wave: rather one large block on each multiprocessor than two that clusters place unevenly.
-        if s.rows * blocks > sms && s.rows * blocks / 2 <= sms && (16 * v).div_ceil(blocks / 2) + 4096 <= most {
+        if blocks > 1
+            && s.rows * blocks > sms
+            && s.rows * blocks / 2 <= sms
+            && (16 * v).div_ceil(blocks / 2) + 4096 <= most
+        {
             blocks /= 2;
         }
     }
@@ -244,7 +248,7 @@ mod tests {
         assert_eq!(bulk("rows=64,cols=128256"), block(2, 32, 256));
         assert_eq!(bulk("rows=1,cols=1m"), None);
         for cols in (1..70_000).step_by(37).chain([128_256, 151_936, 262_144, 262_145]) {
-            for rows in [1, 64, 10_000] {
+            for rows in [1, 64, 200, 10_000] {
                 let b = bulk(&format!("rows={rows},cols={cols}")).unwrap();
                 assert!(
                     b.blocks * b.warps * b.each >= vectors(&of(&format!("rows={rows},cols={cols}"))),
