@@ -380,3 +380,35 @@ fn every_op_was_right_at_two_thousand_random_shapes() {
         assert!(shapes.get(op.name()).is_some_and(|n| *n >= 2000), "{}: {shapes:?}", op.name());
     }
 }
+
+/// One process that drives two GPUs, and two processes with a GPU each: every device has its own ledger and its own steps.
+#[test]
+fn two_gpus_are_accounted_each() {
+    use workbench::profile::ledger::{Accountant, Options};
+    use workbench::profile::steps;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/h200/2026-11-30-two-gpus");
+    for (file, processes, ranges) in [("one.wbt.gz", 1, 0), ("two.wbt.gz", 2, 30)] {
+        let recording = native::open(&folder.join(file)).unwrap();
+        assert!(recording.processes.iter().all(|p| p.dropped == 0), "{file}");
+        assert_eq!(recording.processes.len(), processes, "{file}");
+        let trace = &recording.trace;
+        let mut devices: Vec<u32> = trace.operations.iter().map(|o| o.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        assert_eq!(devices, [0, 1], "{file}");
+        for device in devices {
+            let options = Options::default();
+            let a = Accountant::new(trace, device, &options);
+            let (t0, t1) = a.span().unwrap();
+            let ledger = a.window(t0, t1).unwrap();
+            assert_eq!((ledger.residual_ns, ledger.window_ns), (0, t1 - t0));
+            if ranges > 0 {
+                let reduced = ledger.lines.iter().any(|l| l.name.contains("AllReduce"));
+                assert!(reduced, "{file}: no reduction on device {device}");
+                let found = steps::find(trace, &a, &"range:^decode$".parse().unwrap()).unwrap();
+                // One step a range; the last has no next one that would end it.
+                assert!((ranges - 1..=ranges).contains(&found.windows.len()), "{}", found.windows.len());
+            }
+        }
+    }
+}

@@ -184,18 +184,18 @@ fn whole(a: &Accountant<'_>) -> Steps {
 /// For each matching host range, the position of the first operation that it launched.
 fn ranges(trace: &Trace, a: &Accountant<'_>, matches: impl Fn(&str) -> bool) -> Vec<(usize, String)> {
     let mut known: FastMap<u32, bool> = FastMap::default();
-    let mut list: Vec<(i64, i64, u32, u32)> = trace
+    let mut list: Vec<(u32, i64, i64, u32)> = trace
         .markers
         .iter()
         .filter(|m| *known.entry(m.name.0).or_insert_with(|| matches(trace.names.text(m.name))))
-        .map(|m| (m.start, m.end, m.process, m.name.0))
+        .map(|m| (m.process, m.start, m.end, m.name.0))
         .collect();
     list.sort_unstable();
-    // A matching range inside another one starts no step of its own.
-    let mut reach = i64::MIN;
-    list.retain(|r| {
-        let outer = r.0 >= reach;
-        reach = reach.max(r.1);
+    // A matching range inside another one of its process starts no step of its own; those of two processes overlap freely.
+    let mut reach = (u32::MAX, i64::MIN);
+    list.retain(|&(process, start, end, _)| {
+        let outer = process != reach.0 || start >= reach.1;
+        reach = (process, if process == reach.0 { reach.1.max(end) } else { end });
         outer
     });
     // First operation by launch time, for each range.
@@ -206,8 +206,8 @@ fn ranges(trace: &Trace, a: &Accountant<'_>, matches: impl Fn(&str) -> bool) -> 
             Some(call) => trace.calls[call as usize].start,
             None => continue,
         };
-        let r = list.partition_point(|r| r.0 <= launched);
-        if r > 0 && launched < list[r - 1].1 && list[r - 1].2 == op.process {
+        let r = list.partition_point(|&(process, start, _, _)| (process, start) <= (op.process, launched));
+        if r > 0 && list[r - 1].0 == op.process && launched < list[r - 1].2 {
             first[r - 1].get_or_insert(p);
         }
     }

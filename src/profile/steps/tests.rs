@@ -70,6 +70,18 @@ fn markers_and_repetition_find_the_same_steps() {
     }
 }
 
+/// Ranges of another process on another device lie across ours: theirs are no outer ranges of ours.
+#[test]
+fn ranges_of_two_processes_are_told_apart() {
+    let mut t = decode(6, 8);
+    let name = t.names.intern("ProfilerStep#of another");
+    let all = (t.markers[0].start, t.markers[5].end);
+    t.markers.push(Marker { name, category: name, process: 1, thread: 1, start: all.0 - 10, end: all.1 });
+    let steps = found(&t, "range:Step#");
+    assert_eq!(steps.windows.len(), 6);
+    assert!(steps.windows.iter().all(|w| w.end > w.start));
+}
+
 #[test]
 fn the_slow_step_is_explained_to_the_nanosecond() {
     let t = decode(6, 8);
