@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long)]
     seed: Option<u64>,
     /// Run on the host emulator (small shapes, three thread orders); needs no GPU
-    #[arg(long, conflicts_with_all = ["gpu", "large"])]
+    #[arg(long, conflicts_with_all = ["gpu", "large", "models"])]
     emulated: bool,
     /// Which GPU
     #[arg(long, value_name = "N")]
@@ -34,6 +34,9 @@ pub struct Args {
     /// The shapes beyond 2^31 elements instead, checked by samples; needs tens of GB
     #[arg(long)]
     large: bool,
+    /// The shapes that `bench` times instead, those of models: blocks with many tiles, full rings, uneven waves
+    #[arg(long, conflicts_with_all = ["large", "no_edges", "shapes"])]
+    models: bool,
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
@@ -50,9 +53,10 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let limits = if args.emulated { Limits::EMULATOR } else { Limits::GPU };
     let mut summaries = Vec::new();
     for (op, variant) in selected {
-        let (list, too_large) = match args.large {
-            true => (op.large_shapes(), 0),
-            false => shapes(op, !args.no_edges, args.shapes, seed, limits),
+        let (list, too_large) = match (args.large, args.models) {
+            (true, _) => (op.large_shapes(), 0),
+            (_, true) => (op.bench_shapes(), 0),
+            _ => shapes(op, !args.no_edges, args.shapes, seed, limits),
         };
         summaries.push(sweep(executor.as_mut(), op, variant, (&list, too_large), seed, |case| tell(op, variant, case))?);
     }
