@@ -376,7 +376,7 @@ fn every_file_meets_every_importer() {
                 account(&trace);
             }
             if let Ok(profiled) = import::ncu::parse(&bytes) {
-                import::ncu::join(&mut [], &profiled);
+                import::ncu::join(&mut [], &[], &Names::default(), &profiled);
             }
             loaded
         }));

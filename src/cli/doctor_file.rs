@@ -28,7 +28,7 @@ pub fn run(file: &Path, out: &OutputArgs) -> Result<()> {
     for d in &audit.defects {
         checks.push(json!({
             "name": d.defect, "status": status(&d.defect), "detail": d.detail, "count": d.count,
-            "first_offset": d.first_offset,
+            "first_offset": d.first_offset, "place": d.place,
         }));
     }
     if let Some(to) = &out.json {
@@ -42,8 +42,7 @@ pub fn run(file: &Path, out: &OutputArgs) -> Result<()> {
     let title = format!("{} {}", file.display(), checks[0]["detail"].as_str().unwrap_or_default());
     let mut sheet = Sheet::new(title, &["", "defect", ">count", ">first at", "meaning"]);
     for d in &audit.defects {
-        let first = d.first_offset.map_or(String::new(), grouped);
-        sheet.row([status(&d.defect).into(), d.defect.clone(), grouped(d.count), first, d.detail.clone()]);
+        sheet.row([status(&d.defect).into(), d.defect.clone(), grouped(d.count), d.first(), d.detail.clone()]);
     }
     if sheet.is_empty() {
         sheet.row(["ok", "no known defect", "", "", ""].map(String::from));

@@ -49,6 +49,9 @@ pub struct Args {
     /// The same between two nodes of a graph
     #[arg(long, value_name = "NS")]
     graph_floor: Option<i64>,
+    /// A page will be drawn.
+    #[arg(skip)]
+    page: bool,
 }
 
 impl Args {
@@ -64,11 +67,13 @@ impl Args {
             timeline: false,
             stream_floor: None,
             graph_floor: None,
+            page: false,
         }
     }
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
+    let args = Args { page: out.html.is_some(), ..args };
     if args.perfetto.is_some() && args.files.len() > 1 {
         return Err(Error::usage("--perfetto takes one trace").try_next("give each trace its own call"));
     }
@@ -123,6 +128,7 @@ pub(super) fn account(file: &Path, loaded: &Loaded, args: &Args) -> Result<Vec<G
         return Err(Error::untrusted(what).try_next(format!("workbench doctor {}", file.display())));
     }
     let plan = plan(file, trace);
+    let profiled = args.ncu.as_deref().map(ncu::read).transpose()?;
     let mut reports = Vec::new();
     for &device in &devices {
         let options = options(trace, &audit, device, plan.as_ref(), args)?;
@@ -138,26 +144,22 @@ pub(super) fn account(file: &Path, loaded: &Loaded, args: &Args) -> Result<Vec<G
         let source = Source { file: &file.display().to_string(), trace, audit: &audit, accountant: &accountant };
         let mut report = GapReport::new(&source, device, span, Some(&steps))?;
         report.plan = plan.as_ref().map(|p| p.text.clone());
-        reports.push(report);
-    }
-    if let Some(file) = &args.ncu {
-        let profiled = ncu::read(file)?;
-        for r in &mut reports {
-            let strangers = ncu::join(&mut r.kernels, &profiled);
-            if strangers > 0 {
-                eprintln!("workbench: {strangers} of {} profiled launches name no kernel of {}", profiled.len(), r.file);
-            }
+        if let Some(profiled) = &profiled {
+            let launched = report.launched(&source);
+            let j = ncu::join(&mut report.kernels, &launched, &trace.names, profiled);
+            tell_join(j, profiled.len(), &format!("device {device} of {}", file.display()));
         }
+        reports.push(report);
     }
     if let Some(to) = &args.perfetto {
         let ledgers: Vec<_> = reports.iter().map(|r| &r.ledger).collect();
         let mut text = Vec::new();
         perfetto::write(trace, &ledgers, &mut text)?;
         write_output(to, &String::from_utf8_lossy(&text))?;
-        if !args.timeline {
-            for r in &mut reports {
-                (r.ledger.segments, r.ledger.pieces) = (Vec::new(), Vec::new());
-            }
+    }
+    if !args.timeline {
+        for r in &mut reports {
+            (r.ledger.segments, r.ledger.pieces) = (Vec::new(), Vec::new());
         }
     }
     if reports.is_empty() {
@@ -165,6 +167,16 @@ pub(super) fn account(file: &Path, loaded: &Loaded, args: &Args) -> Result<Vec<G
             .try_next(format!("workbench doctor {}", file.display())));
     }
     Ok(reports)
+}
+
+/// How the counters found their kernels, where that is not plain.
+fn tell_join(j: ncu::Joined, all: usize, place: &str) {
+    if j.by_order > 0 {
+        eprintln!("workbench: {} of {all} profiled launches joined by grid, block and order: several kernels have their name", j.by_order);
+    }
+    if j.strangers > 0 {
+        eprintln!("workbench: {} of {all} profiled launches name no kernel of {place}, or several that nothing tells apart", j.strangers);
+    }
 }
 
 /// What the recording of a step says of its trace.
@@ -216,7 +228,10 @@ fn options(trace: &Trace, audit: &Audit, device: u32, plan: Option<&Plan>, args:
     Ok(Options {
         floors,
         labels: plan.map(|p| p.labels.clone()).unwrap_or_default(),
-        detail: if args.timeline || args.perfetto.is_some() { Detail::Segments } else { Detail::Lines },
+        detail: match args.timeline || args.page || args.perfetto.is_some() {
+            true => Detail::Segments,
+            false => Detail::Lines,
+        },
         clock_ns: Some(trace.resolution_ns.max(audit.clock_error_ns)),
         ..Options::default()
     })
@@ -228,9 +243,8 @@ fn sheets(r: &GapReport, top: usize) -> Vec<Sheet> {
     let mut out = Vec::new();
     let mut found = Sheet::new("Defects", &["", "defect", ">count", ">first at", "meaning"]);
     for d in &r.defects {
-        let first = d.first_offset.map_or(String::new(), grouped);
         let level = format!("{:?}", severity(&d.defect)).to_lowercase();
-        found.row([level, d.defect.clone(), grouped(d.count), first, d.detail.clone()]);
+        found.row([level, d.defect.clone(), grouped(d.count), d.first(), d.detail.clone()]);
     }
     out.push(found);
 
@@ -388,6 +402,10 @@ fn summary(r: &GapReport) -> Vec<String> {
             l.floors.stream_ns, l.floors.graph_node_ns, l.floors.pdl_ns, l.floors.provenance, l.floors.source
         ),
     ];
+    let facts: Vec<String> = r.environment.iter().map(|(k, v)| format!("{k} {}", short(v, 120))).collect();
+    if !facts.is_empty() {
+        out.push(format!("the capture says: {}", facts.join(", ")));
+    }
     out.extend(r.plan.iter().map(|p| format!("kernels by plan node ({p})")));
     if let Some(s) = &r.step_report {
         let one = if s.n == 1 { "step" } else { "steps" };
@@ -446,8 +464,13 @@ fn html(reports: &[GapReport], top: usize) -> Result<Page> {
             ..Section::default()
         };
         let single = r.step_report.as_ref().is_none_or(|s| s.n < 2);
-        for (name, timeline) in [("median", &r.median), ("p99", &r.p99)] {
-            let title = if single { "Timeline".into() } else { format!("The {name} step") };
+        // Where there are several steps, the whole comes last: every gap of the window is in it.
+        for (name, timeline) in [("median", &r.median), ("p99", &r.p99), ("whole", &r.whole)] {
+            let title = match name {
+                _ if single => "Timeline".into(),
+                "whole" => "The whole capture".into(),
+                _ => format!("The {name} step"),
+            };
             if let Some(t) = timeline.as_ref().filter(|_| !single || name == "median") {
                 let id = format!("timeline-{i}-{name}");
                 let cut = match t.window_ns < t.whole_ns {

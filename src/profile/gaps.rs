@@ -2,6 +2,7 @@
 //! all made from this.
 
 use super::defects::Audit;
+use super::import::ncu::Launched;
 use super::ledger::{Accountant, Cause, Evidence, FastMap, Ledger, Line, LineKind};
 use super::steps::{StepLedger, StepReport, Steps};
 use super::timeline::Timeline;
@@ -41,10 +42,13 @@ pub struct GapReport {
     pub median: Option<Timeline>,
     #[serde(skip)]
     pub p99: Option<Timeline>,
+    /// The whole window, where it is more than one step and was accounted in segments.
+    #[serde(skip)]
+    pub whole: Option<Timeline>,
 }
 
 /// One kernel, copy direction or plan class over the window.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct KernelRow {
     pub kind: LineKind,
     pub name: String,
@@ -112,11 +116,16 @@ impl GapReport {
             }
             None => (None, Vec::new(), None, None),
         };
+        let several = step_report.as_ref().is_some_and(|s| s.n > 1);
+        let whole = match several && !ledger.segments.is_empty() {
+            true => Some(Timeline::new(from.trace, from.accountant, &ledger)?),
+            false => None,
+        };
         let info = from.trace.devices.iter().find(|d| d.id == device).cloned();
         Ok(Self {
             schema: 1,
             provenance: "recorded",
-            environment: from.trace.facts.iter().cloned().collect(),
+            environment: environment(from.trace),
             file: from.file.to_string(),
             format: from.trace.format.clone(),
             plan: None,
@@ -131,8 +140,37 @@ impl GapReport {
             steps,
             median,
             p99,
+            whole,
         })
     }
+
+    /// The kernels of the window in order of time, each with its row of [`Self::kernels`].
+    pub fn launched<'t>(&self, from: &Source<'t>) -> Vec<Launched<'t>> {
+        let rows = self.kernels.iter().enumerate().filter(|(_, k)| k.kind == LineKind::Kernel);
+        let rows: FastMap<&str, usize> = rows.map(|(i, k)| (k.name.as_str(), i)).collect();
+        let labels = from.accountant.labels();
+        let inside = from.accountant.in_order().iter().filter_map(|&i| {
+            let operation = &from.trace.operations[i as usize];
+            let kernel = operation.work == Work::Kernel && (self.ledger.t0..self.ledger.t1).contains(&operation.start);
+            let name = || labels.get(i).map_or(from.trace.names.text(operation.name), |l| l.class.as_str());
+            let row = *rows.get(kernel.then(name)?)?;
+            Some(Launched { operation, row })
+        });
+        inside.collect()
+    }
+}
+
+/// What the file states of itself; what it states twice, such as its warnings, in one.
+fn environment(trace: &Trace) -> BTreeMap<String, String> {
+    let mut out: BTreeMap<String, String> = BTreeMap::new();
+    for (key, value) in &trace.facts {
+        match out.get_mut(key) {
+            Some(have) if have != value => *have += &format!("; {value}"),
+            Some(_) => {}
+            None => drop(out.insert(key.clone(), value.clone())),
+        }
+    }
+    out
 }
 
 /// Per kernel, over the operations that begin in the window.

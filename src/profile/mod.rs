@@ -1,5 +1,6 @@
 //! From a capture to an account: CUPTI sessions and importers make a [`trace::Trace`]; the ledger closes it to 0 ns.
 
+pub mod captured;
 pub mod compare;
 pub mod defects;
 pub mod export;

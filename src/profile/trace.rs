@@ -111,6 +111,23 @@ impl Default for Operation {
     }
 }
 
+/// A time above this, about the twelfth day, is of a clock that did not begin with the capture.
+const LONG_AGO: i64 = 1_000_000_000_000_000;
+
+impl Operation {
+    /// Whether times were collected. 0 and the ends of the clock stand for "unknown" in CUPTI and elsewhere; a 0 beside a
+    /// time of the host's clock is one of them, and not the beginning of a kernel of decades.
+    pub fn collected(&self) -> bool {
+        let ends = [i64::MIN, i64::MAX];
+        let (start, end) = (self.start, self.end);
+        !(ends.contains(&start) || ends.contains(&end) || end == 0 && start >= 0 || start == 0 && end >= LONG_AGO)
+    }
+    /// Whether it has times that are an interval: only such operations are on a ledger's line.
+    pub fn timed(&self) -> bool {
+        self.collected() && self.end >= self.start
+    }
+}
+
 /// What a CUDA call does, as far as gaps care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -197,18 +214,46 @@ pub struct DeviceInfo {
     pub sms: u32,
 }
 
+/// What the place of a defect counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// Bytes of the (decompressed) file.
+    #[default]
+    Byte,
+    /// Operations of the trace.
+    Operation,
+    /// API calls of the trace.
+    Call,
+}
+
 /// A known flaw of a file or capture, found before any number is believed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Defect {
     /// Stable name: `zero_times`, `end_before_start`, `kernel_before_launch`, `duplicate`, `launch_without_operation`,
-    /// `operation_without_launch`, `graph_under_recorded`, `missing_node_ids`, `overlap_on_stream`, `no_gpu_work`,
-    /// `dropped_records`, `truncated`, `malformed_event`, `non_finite_number`, `invalid_utf8`, …
+    /// `unrecorded_launch`, `operation_without_launch`, `graph_under_recorded`, `missing_node_ids`, `overlap_on_stream`,
+    /// `implausible_duration`, `no_gpu_work`, `dropped_records`, `truncated`, `malformed_event`, `non_finite_number`,
+    /// `invalid_utf8`, …
     pub defect: String,
     pub count: u64,
-    /// Byte offset (files) or record index of the first.
+    /// Place of the first; `place` says of what.
     pub first_offset: Option<u64>,
+    #[serde(default)]
+    pub place: Place,
     /// What it means for the numbers, one sentence.
     pub detail: String,
+}
+
+impl Defect {
+    /// Where the first is, for a table; empty where that is not known.
+    pub fn first(&self) -> String {
+        let word = match self.place {
+            Place::Byte => "byte",
+            Place::Operation => "operation",
+            Place::Call => "call",
+        };
+        self.first_offset.map_or(String::new(), |at| format!("{word} {at}"))
+    }
 }
 
 /// A whole capture.

@@ -9,7 +9,7 @@ pub use verdict::{Interval, Verdict, judge};
 use super::ledger::{Accountant, FastMap, Ledger, Line, LineKind};
 use super::trace::{Trace, Work};
 use align::{align, replaced};
-use names::canonical;
+pub(in crate::profile) use names::canonical;
 use serde::{Deserialize, Serialize};
 
 /// How one line changed from A to B.

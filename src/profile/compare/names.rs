@@ -4,7 +4,7 @@
 /// A kernel's name without what depends on the demangler: types of integer arguments (`(unsigned long)2` and `2ul` are
 /// both `2`), `(bool)1`, spaces, the return type of a function template inside another name, and a `const` that
 /// demanglers put now into a lambda's parameters and now behind it.
-pub(super) fn canonical(name: &str) -> String {
+pub(in crate::profile) fn canonical(name: &str) -> String {
     if !name.contains(['<', '(', ' ']) {
         return name.to_string();
     }

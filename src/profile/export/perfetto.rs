@@ -4,8 +4,8 @@
 //! nests, so that every record of the capture is on the screen.
 
 use crate::profile::ledger::{Ledger, NONE};
-use crate::profile::trace::{Name, Operation, Trace, Work};
-use std::collections::BTreeMap;
+use crate::profile::trace::{Name, Operation, SyncKind, Trace, Work};
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 /// Writes the whole trace; the ledger's segments, where it has them, become the first track.
@@ -17,19 +17,32 @@ pub fn write(trace: &Trace, ledgers: &[&Ledger], out: &mut dyn Write) -> io::Res
         w.ledger(ledger)?;
     }
     w.devices(trace)?;
+    w.untimed(trace)?;
+    w.syncs(trace)?;
     w.hosts(trace)?;
     write!(w.out, "\n]}}\n")
 }
 
 /// Earliest time of the capture: times are written relative to it, because viewers read them as doubles.
 fn zero(trace: &Trace) -> i64 {
-    let ops = trace.operations.iter().filter(|o| usable(o)).map(|o| o.start);
+    let ops = trace.operations.iter().filter(|o| o.timed()).map(|o| o.start);
     let host = trace.calls.iter().map(|c| c.start).chain(trace.markers.iter().map(|m| m.start));
     ops.chain(host).min().unwrap_or(0)
 }
 
-fn usable(o: &Operation) -> bool {
-    o.end >= o.start && (o.start, o.end) != (0, 0)
+/// What a record says of an operation beyond its name and times, as members of `args`.
+fn arguments(index: usize, o: &Operation) -> String {
+    let mut args = format!(r#""record": {index}, "correlation": {}"#, o.correlation);
+    match o.work {
+        Work::Kernel | Work::Graph => {
+            args += &format!(r#", "grid": {:?}, "block": {:?}, "registers": {}"#, o.grid, o.block, o.registers);
+        }
+        Work::Memcpy(_) | Work::Memset => args += &format!(r#", "bytes": {}"#, o.bytes),
+    }
+    if o.graph_node != 0 {
+        args += &format!(r#", "graph": {}, "graph node": {}"#, o.graph, o.graph_node);
+    }
+    args
 }
 
 /// A slice before it has a lane.
@@ -99,18 +112,8 @@ impl Writer<'_> {
 
     fn devices(&mut self, trace: &Trace) -> io::Result<()> {
         let mut streams: BTreeMap<(u32, u32, u64), Vec<Slice>> = BTreeMap::new();
-        for (i, o) in trace.operations.iter().enumerate().filter(|(_, o)| usable(o)) {
-            let mut args = format!(r#""record": {i}, "correlation": {}"#, o.correlation);
-            match o.work {
-                Work::Kernel | Work::Graph => {
-                    args += &format!(r#", "grid": {:?}, "block": {:?}, "registers": {}"#, o.grid, o.block, o.registers);
-                }
-                Work::Memcpy(_) | Work::Memset => args += &format!(r#", "bytes": {}"#, o.bytes),
-            }
-            if o.graph_node != 0 {
-                args += &format!(r#", "graph": {}, "graph node": {}"#, o.graph, o.graph_node);
-            }
-            let slice = Slice { start: o.start, end: o.end, text: o.name, args };
+        for (i, o) in trace.operations.iter().enumerate().filter(|(_, o)| o.timed()) {
+            let slice = Slice { start: o.start, end: o.end, text: o.name, args: arguments(i, o) };
             streams.entry((o.device, o.process, o.stream)).or_default().push(slice);
         }
         let mut device = None;
@@ -124,6 +127,65 @@ impl Writer<'_> {
             }
             let name = if process == 0 { format!("stream {stream}") } else { format!("stream {stream} of {process}") };
             self.lanes(trace, pid, &name, slices)?;
+        }
+        Ok(())
+    }
+
+    /// Operations that have no place on the time line, each at its launch.
+    fn untimed(&mut self, trace: &Trace) -> io::Result<()> {
+        let lost: Vec<(usize, &Operation)> = trace.operations.iter().enumerate().filter(|(_, o)| !o.timed()).collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let launches: HashMap<_, _> = trace.calls.iter().map(|c| ((c.process, c.correlation), c.start)).collect();
+        let slices = lost.into_iter().map(|(i, o)| {
+            let at = launches.get(&(o.process, o.correlation)).copied().unwrap_or(self.zero);
+            let args = arguments(i, o) + &format!(r#", "recorded start": {}, "recorded end": {}"#, o.start, o.end);
+            Slice { start: at, end: at, text: o.name, args }
+        });
+        let slices = slices.collect();
+        let pid = self.track();
+        self.named("process_name", pid, 0, "operations without usable times, at their launch")?;
+        self.lanes(trace, pid, "not on the time line", slices)
+    }
+
+    /// Synchronisations, by the stream that waits or is waited for.
+    fn syncs(&mut self, trace: &Trace) -> io::Result<()> {
+        let mut streams: BTreeMap<(u32, u32, u64), Vec<(usize, i64, i64)>> = BTreeMap::new();
+        for (i, s) in trace.syncs.iter().enumerate() {
+            streams.entry((s.process, s.device, s.stream)).or_default().push((i, s.start, s.end));
+        }
+        let mut place = None;
+        let mut pid = 0;
+        for ((process, device, stream), mut list) in streams {
+            if place != Some((process, device)) {
+                pid = self.track();
+                let of = format!("synchronisations, process {process}, device {device}");
+                self.named("process_name", pid, 0, &of)?;
+                place = Some((process, device));
+            }
+            let label = if stream == u64::MAX { "device".into() } else { format!("stream {stream}") };
+            list.sort_by_key(|&(i, start, end)| (start, std::cmp::Reverse(end), i));
+            let spans: Vec<(i64, i64)> = list.iter().map(|&(_, start, end)| (start, end.max(start))).collect();
+            for ((i, ..), (tid, span)) in list.into_iter().zip(self.place(pid, &label, &spans)?) {
+                let s = &trace.syncs[i];
+                let what = match s.kind {
+                    SyncKind::Event => "event synchronisation",
+                    SyncKind::StreamWaitEvent => "stream waits for an event",
+                    SyncKind::Stream => "stream synchronisation",
+                    SyncKind::Context => "context synchronisation",
+                    SyncKind::Unknown => "synchronisation",
+                };
+                let number = |v: Option<u64>| v.map_or("null".to_string(), |v| v.to_string());
+                let args = format!(
+                    r#""record": {i}, "correlation": {}, "event": {}, "event's stream": {}, "event's correlation": {}"#,
+                    s.correlation,
+                    s.event,
+                    number(s.event_stream),
+                    number(s.event_correlation)
+                );
+                self.slice(pid, tid, span, what, &args)?;
+            }
         }
         Ok(())
     }
@@ -159,16 +221,30 @@ impl Writer<'_> {
 
     /// Puts slices on as many tracks as it takes for each to nest.
     fn lanes(&mut self, trace: &Trace, pid: u64, name: &str, mut slices: Vec<Slice>) -> io::Result<()> {
-        slices.retain(|s| s.end >= s.start);
+        for s in slices.iter_mut().filter(|s| s.end < s.start) {
+            let comma = if s.args.is_empty() { "" } else { ", " };
+            s.args += &format!(r#"{comma}"ends before its start, ns": {}"#, s.start.saturating_sub(s.end));
+            s.end = s.start;
+        }
         slices.sort_by_key(|s| (s.start, std::cmp::Reverse(s.end)));
+        let spans: Vec<(i64, i64)> = slices.iter().map(|s| (s.start, s.end)).collect();
+        for (s, (tid, span)) in slices.iter().zip(self.place(pid, name, &spans)?) {
+            self.slice(pid, tid, span, trace.names.text(s.text), &s.args)?;
+        }
+        Ok(())
+    }
+
+    /// A track for each span, of as many as it takes for each to nest; spans in order of start, the longest first.
+    fn place(&mut self, pid: u64, name: &str, spans: &[(i64, i64)]) -> io::Result<Vec<(u64, (i64, i64))>> {
+        let mut out = Vec::with_capacity(spans.len());
         // Each lane: its track, and the ends of the slices that are open in it, innermost last.
         let mut lanes: Vec<(u64, Vec<i64>)> = Vec::new();
-        for s in &slices {
+        for &(start, end) in spans {
             let free = lanes.iter_mut().position(|(_, open)| {
-                while open.last().is_some_and(|end| *end <= s.start) {
+                while open.last().is_some_and(|end| *end <= start) {
                     open.pop();
                 }
-                open.last().is_none_or(|end| *end >= s.end)
+                open.last().is_none_or(|outer| *outer >= end)
             });
             let lane = match free {
                 Some(lane) => lane,
@@ -181,11 +257,10 @@ impl Writer<'_> {
                     lanes.len() - 1
                 }
             };
-            lanes[lane].1.push(s.end);
-            let tid = lanes[lane].0;
-            self.slice(pid, tid, (s.start, s.end), trace.names.text(s.text), &s.args)?;
+            lanes[lane].1.push(end);
+            out.push((lanes[lane].0, (start, end)));
         }
-        Ok(())
+        Ok(out)
     }
 
     fn track(&mut self) -> u64 {
@@ -209,7 +284,7 @@ mod tests {
     use super::*;
     use crate::profile::import::kineto;
     use crate::profile::ledger::{Options, account};
-    use crate::profile::trace::{Call, CallKind};
+    use crate::profile::trace::{Call, CallKind, Sync};
     use std::io::Cursor;
 
     #[test]
@@ -230,13 +305,36 @@ mod tests {
         let name = t.names.intern("cudaLaunchKernel");
         let (kind, correlation) = (CallKind::Launch, 3);
         t.calls.push(Call { kind, name, process: 0, thread: 1, start: 900, end: 950, correlation, driver: false });
+        // Without times, backwards, and two waits that overlap.
+        for times in [(0, 0), (1_200, 1_100)] {
+            t.operations.push(Operation { stream: 7, start: times.0, end: times.1, ..Operation::default() });
+        }
+        for (start, end) in [(1_000, 1_050), (1_020, 1_080)] {
+            let kind = SyncKind::StreamWaitEvent;
+            let (event_stream, event_correlation) = (Some(8), None);
+            let device = 0;
+            t.syncs.push(Sync {
+                kind,
+                process: 0,
+                device,
+                stream: 7,
+                start,
+                end,
+                correlation: 1,
+                event_stream,
+                event_correlation,
+                event: 2,
+            });
+        }
+        let (kind, correlation) = (CallKind::Other, 9);
+        t.calls.push(Call { kind, name, process: 0, thread: 1, start: 990, end: 980, correlation, driver: false });
         let l = account(&t, 0, 1_000, 1_300, &Options::default()).unwrap();
         let mut text = Vec::new();
         write(&t, &[&l], &mut text).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
         let events = json["traceEvents"].as_array().unwrap();
         let slices: Vec<_> = events.iter().filter(|e| e["ph"] == "X").collect();
-        assert_eq!(slices.len(), t.operations.len() + t.calls.len() + l.segments.len());
+        assert_eq!(slices.len(), t.operations.len() + t.calls.len() + t.syncs.len() + l.segments.len());
         let mut tracks: BTreeMap<u64, Vec<(i64, i64)>> = BTreeMap::new();
         for s in &slices {
             let ns = |key: &str| (s[key].as_f64().unwrap() * 1e3).round() as i64;

@@ -27,8 +27,14 @@ const HOPELESS: u32 = 1_000;
 /// # Errors
 /// `Usage` where the text does not begin as JSON.
 pub fn read(reader: Box<dyn Read>) -> Result<Trace> {
-    let mut r =
-        Reader { w: Window::new(reader), made: build::Builder::default(), flaws: Flaws::default(), hopeless: 0 };
+    let mut r = Reader {
+        w: Window::new(reader),
+        made: build::Builder::default(),
+        flaws: Flaws::default(),
+        hopeless: 0,
+        over: false,
+        parted: true,
+    };
     // A byte-order mark is no JSON, and some tools write one.
     if r.w.peek() == Some(0xef) {
         r.w.consume(3);
@@ -64,6 +70,10 @@ struct Reader {
     flaws: Flaws,
     /// Events that the lenient mode could not mend either.
     hopeless: u32,
+    /// The end was met inside a value.
+    over: bool,
+    /// A comma has come since the last event that was read; where one was looked for, its comma was what told it.
+    parted: bool,
 }
 
 impl Reader {
@@ -122,13 +132,21 @@ impl Reader {
 
     /// The events of an array whose `[` is consumed. A bare array may end without its bracket, as the format allows.
     fn events(&mut self, bare: bool) {
+        self.parted = true;
         loop {
             match self.w.peek() {
                 None if bare => return,
                 None => return self.truncated(),
-                Some(b',') => self.w.consume(1),
+                Some(b',') => {
+                    self.w.consume(1);
+                    self.parted = true;
+                }
                 Some(b']') => return self.w.consume(1),
                 Some(b'{') => {
+                    if !std::mem::replace(&mut self.parted, true) {
+                        let detail = "no comma between events, which is no JSON; both were read";
+                        self.flaws.add("missing_comma", self.w.offset(), detail);
+                    }
                     if !self.event() {
                         return;
                     }
@@ -159,16 +177,13 @@ impl Reader {
                             "events with unescaped quotes, backslashes or the like; repaired or skipped one by one",
                         );
                     }
-                    if scan.non_finite > 0 {
-                        self.flaws.add(
-                            "non_finite_number",
-                            offset,
-                            "bare inf or nan, which is no JSON; read as absent",
-                        );
-                    }
-                    let used = scan.at;
+                    let (used, non_finite) = (scan.at, scan.non_finite > 0);
                     self.made.take(&event, offset, &mut self.flaws);
+                    if non_finite {
+                        self.non_finite();
+                    }
                     self.w.consume(used);
+                    self.parted = false;
                     return true;
                 }
                 Err(Stop::More) if data.len() < LONGEST => {
@@ -203,7 +218,10 @@ impl Reader {
             let mut s = Scanner::new(self.w.data(), false);
             match scan(&mut s) {
                 Ok(value) => {
-                    let used = s.at;
+                    let (used, non_finite) = (s.at, s.non_finite > 0);
+                    if non_finite {
+                        self.non_finite();
+                    }
                     self.w.consume(used);
                     return Ok(value);
                 }
@@ -302,10 +320,18 @@ impl Reader {
         );
     }
 
+    /// The file ends here; what is left of it is the part of a value and is told of once.
     fn truncated(&mut self) {
-        if self.w.broken().is_none() {
+        if self.w.broken().is_none() && !self.over {
             self.flaws.add("truncated", self.w.offset(), "the file ends inside a value; what came before it was read");
         }
+        self.over = true;
+        self.w.consume(self.w.data().len());
+    }
+
+    fn non_finite(&mut self) {
+        let offset = self.w.offset();
+        self.flaws.add("non_finite_number", offset, "bare inf or nan, which is no JSON; read as absent");
     }
 }
 

@@ -183,6 +183,7 @@ impl Flaws {
                 count: 1,
                 first_offset: Some(offset),
                 detail: detail.into(),
+                ..Defect::default()
             }),
         }
     }

@@ -3,9 +3,11 @@
 //! A profiled kernel runs serialised, cold and at a fixed clock, so its duration is never taken; its counters say what the
 //! kernel does, and they are shown as evidence next to what the trace measured.
 
+mod join;
+
 use crate::error::{Error, Result};
-use crate::profile::gaps::KernelRow;
-use crate::profile::ledger::LineKind;
+use crate::profile::trace::Operation;
+pub use join::{Joined, Launched, join};
 use serde::Serialize;
 use std::io::Read;
 use std::path::Path;
@@ -16,8 +18,26 @@ pub struct Profiled {
     pub id: String,
     pub name: String,
     pub device: String,
+    /// Blocks of the grid and threads of a block; none in the tables of old releases.
+    pub grid: Option<[u32; 3]>,
+    pub block: Option<[u32; 3]>,
     pub metrics: Vec<Metric>,
     pub rules: Vec<Rule>,
+}
+
+impl Profiled {
+    /// Whether an operation has the grid and block of this launch, where they are known.
+    fn fits(&self, o: &Operation) -> bool {
+        let alike = |mine: Option<[u32; 3]>, its: [u32; 3]| mine.is_none_or(|m| its == [0; 3] || m == its);
+        alike(self.grid, o.grid) && alike(self.block, o.block)
+    }
+}
+
+/// `(132, 1, 1)`.
+fn triple(text: &str) -> Option<[u32; 3]> {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|t| !t.is_empty()).map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    Some([next()?, next()?, next()?])
 }
 
 /// A counter in its base unit: ns, byte, hz, byte/s, or as written.
@@ -88,6 +108,7 @@ fn cell(row: &csv::StringRecord, column: Option<usize>) -> &str {
 fn details(head: &[String], rows: &[csv::StringRecord]) -> Vec<Profiled> {
     let column = |name: &str| head.iter().position(|h| h == name);
     let [id, process, kernel, device] = ["ID", "Process ID", "Kernel Name", "Device"].map(column);
+    let [grid, block] = ["Grid Size", "Block Size"].map(column);
     let [section, metric, unit, value] = ["Section Name", "Metric Name", "Metric Unit", "Metric Value"].map(column);
     let [rule, kind, advice, gain] = ["Rule Name", "Rule Type", "Rule Description", "Estimated Speedup"].map(column);
     let comma = decimal_comma(rows.iter().map(|r| cell(r, value)));
@@ -99,6 +120,8 @@ fn details(head: &[String], rows: &[csv::StringRecord]) -> Vec<Profiled> {
                 id: cell(r, id).into(),
                 name: cell(r, kernel).into(),
                 device: cell(r, device).into(),
+                grid: triple(cell(r, grid)),
+                block: triple(cell(r, block)),
                 ..Profiled::default()
             };
             out.push((key, made));
@@ -122,12 +145,14 @@ fn details(head: &[String], rows: &[csv::StringRecord]) -> Vec<Profiled> {
 fn raw(head: &[String], rows: &[csv::StringRecord]) -> Vec<Profiled> {
     let column = |name: &str| head.iter().position(|h| h == name);
     let [id, kernel, device] = ["ID", "Kernel Name", "Device"].map(column);
+    let [grid, block] = ["Grid Size", "Block Size"].map(column);
     let (units, rows) = match rows.split_first() {
         Some((first, rest)) if cell(first, id).is_empty() => (Some(first), rest),
         _ => (None, rows),
     };
     // Everything after the launch's own columns is a metric.
-    let first = ["CC", "Device", "Grid Size", "Block Size", "Kernel Name"].iter().filter_map(|n| column(n)).max();
+    let own = ["CC", "Device", "Grid Size", "Block Size", "Kernel Name", "Kernel Time", "Context", "Stream"];
+    let first = own.iter().filter_map(|n| column(n)).max();
     let metrics = first.map_or(0, |c| c + 1)..head.len();
     let comma = decimal_comma(rows.iter().flat_map(|r| metrics.clone().filter_map(|c| r.get(c))));
     rows.iter()
@@ -135,6 +160,8 @@ fn raw(head: &[String], rows: &[csv::StringRecord]) -> Vec<Profiled> {
             id: cell(r, id).into(),
             name: cell(r, kernel).into(),
             device: cell(r, device).into(),
+            grid: triple(cell(r, grid)),
+            block: triple(cell(r, block)),
             metrics: metrics
                 .clone()
                 .filter_map(|c| {
@@ -193,6 +220,11 @@ fn based(section: &str, name: &str, unit: &str, value: f64) -> Metric {
         "usecond" | "usec" | "us" | "µs" => (1e3, "ns"),
         "msecond" | "msec" | "ms" => (1e6, "ns"),
         "second" | "sec" | "s" => (1e9, "ns"),
+        // Clock rates of releases before 2020.3, by size.
+        "cycle/nsecond" => (1e9, "hz"),
+        "cycle/usecond" => (1e6, "hz"),
+        "cycle/msecond" => (1e3, "hz"),
+        "cycle/second" => (1.0, "hz"),
         _ => {
             let (scale, rest) = match unit.chars().next() {
                 Some('K' | 'k') => (1e3, &unit[1..]),
@@ -230,39 +262,12 @@ pub fn stem(name: &str) -> &str {
     bare.rsplit("::").next().unwrap_or(bare)
 }
 
-/// Puts the counters beside the kernels of the same name, the whole name before the bare one; medians over the launches.
-/// Returns how many profiled launches found no kernel.
-pub fn join(rows: &mut [KernelRow], profiled: &[Profiled]) -> usize {
-    let mut of: Vec<Vec<&Profiled>> = vec![Vec::new(); rows.len()];
-    let mut strangers = 0;
-    for p in profiled {
-        let kernel = |r: &&KernelRow| r.kind == LineKind::Kernel;
-        let exact = rows.iter().position(|r| kernel(&r) && r.name == p.name);
-        let bare: Vec<usize> =
-            (0..rows.len()).filter(|&i| kernel(&&rows[i]) && stem(&rows[i].name) == stem(&p.name)).collect();
-        match (exact, bare.as_slice()) {
-            (Some(i), _) => of[i].push(p),
-            (None, &[i]) => of[i].push(p),
-            // Several instances of one template cannot be told apart by their bare name.
-            _ => strangers += 1,
-        }
-    }
-    for (row, launches) in rows.iter_mut().zip(of) {
-        for (details, raw, shown) in SHOWN {
-            let values = launches.iter().filter_map(|p| p.metrics.iter().find(|m| m.name == details || m.name == raw));
-            let found: Vec<&Metric> = values.collect();
-            let numbers: Vec<f64> = found.iter().map(|m| m.value).collect();
-            if let Some(m) = found.first() {
-                row.counters.push((shown.to_string(), m.unit.clone(), crate::stats::median(&numbers)));
-            }
-        }
-    }
-    strangers
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::gaps::KernelRow;
+    use crate::profile::ledger::LineKind;
+    use crate::profile::trace::Names;
 
     const DETAILS: &str = "==PROF== Connected to process 7\nhello from the program\n\
 \"ID\",\"Process ID\",\"Kernel Name\",\"Device\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\",\"Rule Name\",\"Rule Type\",\"Rule Description\",\"Estimated Speedup Type\",\"Estimated Speedup\"\n\
@@ -302,25 +307,84 @@ mod tests {
 \"0\",\"7\",\"k\",\"0\",\"9.0\",\"50.0\",\"2\"\n\"1\",\"7\",\"k\",\"0\",\"9.0\",\"70.0\",\"3\"\n";
         let p = parse(text.as_bytes()).unwrap();
         assert_eq!((p.len(), p[1].metrics[1].value, p[1].metrics[1].unit.as_str()), (2, 3e6, "ns"));
-        let row = |name: &str| KernelRow {
-            kind: LineKind::Kernel,
-            name: name.into(),
-            calls: 1,
-            total_ns: 1,
-            median_ns: 1,
-            p99_ns: 1,
-            min_ns: 1,
-            max_ns: 1,
-            bytes: None,
-            floor_ns: None,
-            predicted_ns: None,
-            counters: Vec::new(),
-        };
-        let mut rows = [row("void k<float>(float*)"), row("other")];
-        assert_eq!(join(&mut rows, &p), 0);
-        assert_eq!(rows[0].counters, [("DRAM".to_string(), "%".to_string(), 60.0)]);
-        assert!(rows[1].counters.is_empty());
-        assert_eq!(join(&mut [row("other")], &p), 2);
+    }
+
+    #[test]
+    fn rates_have_one_unit() {
+        let hz = |unit: &str, value| based("", "SM Frequency", unit, value);
+        for (unit, value) in [("cycle/nsecond", 1.755), ("cycle/usecond", 1755.0), ("Ghz", 1.755), ("Mhz", 1755.0)] {
+            let m = hz(unit, value);
+            assert!(m.unit == "hz" && (m.value - 1.755e9).abs() < 1.0, "{unit}: {m:?}");
+        }
+    }
+
+    /// Rows by name, and the operations that are summed on them.
+    struct Kernels {
+        rows: Vec<KernelRow>,
+        names: Names,
+        operations: Vec<(Operation, usize)>,
+    }
+
+    impl Kernels {
+        fn new(rows: usize) -> Self {
+            let row = |i: usize| KernelRow { kind: LineKind::Kernel, name: format!("row {i}"), ..KernelRow::default() };
+            Self { rows: (0..rows).map(row).collect(), names: Names::default(), operations: Vec::new() }
+        }
+        fn ran(&mut self, name: &str, grid: u32, row: usize) {
+            let name = self.names.intern(name);
+            self.operations
+                .push((Operation { name, grid: [grid, 1, 1], block: [128, 1, 1], ..Operation::default() }, row));
+        }
+        /// By row, the values of the one counter.
+        fn join(&mut self, profiled: &[Profiled]) -> (Joined, Vec<Option<f64>>) {
+            let launched: Vec<_> =
+                self.operations.iter().map(|(o, row)| Launched { operation: o, row: *row }).collect();
+            self.rows.iter_mut().for_each(|r| r.counters.clear());
+            let found = join(&mut self.rows, &launched, &self.names, profiled);
+            (found, self.rows.iter().map(|r| r.counters.first().map(|c| c.2)).collect())
+        }
+    }
+
+    fn profiled(name: &str, grid: Option<u32>, dram: f64) -> Profiled {
+        let metrics = vec![based("", "DRAM Throughput", "%", dram)];
+        let block = grid.map(|_| [128, 1, 1]);
+        Profiled { name: name.into(), grid: grid.map(|x| [x, 1, 1]), block, metrics, ..Profiled::default() }
+    }
+
+    #[test]
+    fn counters_are_joined_by_name_in_any_spelling() {
+        let mut k = Kernels::new(2);
+        k.ran("void k<(int)4, (bool)1>(float*)", 1, 0);
+        k.ran("void k<(int)8, (bool)1>(float*)", 1, 1);
+        let all = [profiled("void k<4, true>(float *)", None, 50.0), profiled("void k<4, true>(float *)", None, 70.0)];
+        assert_eq!(k.join(&all), (Joined { by_name: 2, ..Joined::default() }, vec![Some(60.0), None]));
+        assert_eq!(k.join(&[profiled("other", None, 1.0)]).0.strangers, 1);
+    }
+
+    #[test]
+    fn where_the_name_is_not_enough_grid_and_order_tell() {
+        // Two steps of four kernels that `ncu --kernel-name-base function` calls by one name, and another between them.
+        let mut k = Kernels::new(4);
+        for _ in 0..2 {
+            k.ran("void gemv<2>(float*)", 32, 0);
+            k.ran("norm", 1, 3);
+            k.ran("void gemv<4>(float*)", 64, 1);
+            k.ran("void gemv<2>(float*)", 32, 0);
+            k.ran("void gemv<8>(float*)", 32, 2);
+        }
+        // The grid is one instance's alone.
+        assert_eq!(k.join(&[profiled("gemv", Some(64), 9.0)]).1[..3], [None, Some(9.0), None]);
+        // By the order of a whole step, the kernels that were not profiled left out.
+        let step: Vec<_> =
+            [(32, 1.0), (64, 2.0), (32, 3.0), (32, 4.0)].map(|(g, v)| profiled("gemv", Some(g), v)).into();
+        let (joined, values) = k.join(&step);
+        assert_eq!(values[..3], [Some(2.0), Some(2.0), Some(4.0)]);
+        assert_eq!(joined, Joined { by_order: 4, ..Joined::default() });
+        // Without launch configurations by order alone; a single launch that could be any is none.
+        let bare: Vec<_> = step.iter().map(|p| profiled("gemv", None, p.metrics[0].value)).collect();
+        assert_eq!(k.join(&bare[1..]).0.strangers, 3, "it stands at two places, of which one has other rows");
+        assert_eq!(k.join(&[bare.clone(), bare].concat()).0.by_order, 8);
+        assert_eq!(k.join(&[profiled("gemv", None, 1.0)]).0.strangers, 1);
     }
 
     #[test]

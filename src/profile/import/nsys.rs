@@ -116,8 +116,8 @@ impl Reader {
                     self.trace.defects.push(Defect {
                         defect: "truncated".into(),
                         count: 1,
-                        first_offset: None,
                         detail,
+                        ..Defect::default()
                     });
                     return Ok(());
                 }
@@ -170,7 +170,8 @@ impl Reader {
                 end: r.int(1).unwrap_or(0),
                 correlation: r.u64(4),
                 graph_node: r.u64(6),
-                graph: r.u32(7),
+                // CUPTI's node ids have the graph's in their upper half.
+                graph: if r.u32(7) != 0 { r.u32(7) } else { (r.u64(6) >> 32) as u32 },
                 ..Operation::default()
             }
         }
@@ -339,8 +340,8 @@ impl Reader {
                 t.defects.push(Defect {
                     defect: "dropped_records".into(),
                     count: 1,
-                    first_offset: None,
                     detail: format!("Nsight Systems says: {text}"),
+                    ..Defect::default()
                 });
             } else if severity >= 2 && t.facts.len() < 12 {
                 t.facts.push(("Nsight Systems warns".into(), text));

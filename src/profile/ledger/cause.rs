@@ -47,6 +47,10 @@ pub enum Cause {
     LaunchAfterStart,
     /// Unknown: submitted, and idle for longer than a launch or dispatch can take; what held it is not recorded.
     HeldUnseen,
+    /// Unknown: work was launched of which nothing is recorded; it may have run here.
+    NotRecorded,
+    /// Unknown: an operation whose times were not collected may have run here.
+    NoTimes,
     /// Unknown: no operation follows in the capture and no thread is known to have launched the last one.
     NothingFollows,
 }
@@ -75,6 +79,8 @@ impl Cause {
             Self::GraphUnderRecorded => "graph under-recorded",
             Self::LaunchAfterStart => "launch recorded after its operation",
             Self::HeldUnseen => "submitted, held by nothing recorded",
+            Self::NotRecorded => "launched work not recorded",
+            Self::NoTimes => "operation without times",
             Self::NothingFollows => "nothing follows in the capture",
         }
     }
@@ -93,6 +99,8 @@ impl Cause {
                 | Self::GraphUnderRecorded
                 | Self::LaunchAfterStart
                 | Self::HeldUnseen
+                | Self::NotRecorded
+                | Self::NoTimes
                 | Self::NothingFollows
         )
     }
@@ -135,6 +143,7 @@ pub enum Why {
     SameGraph,
     Covered,
     Implausible,
+    Unrecorded,
     NoRecord,
 }
 
@@ -158,6 +167,9 @@ impl Why {
             Self::SameGraph => "both operations are nodes of one graph launch, submitted at once".into(),
             Self::Covered => "an overhead record covers it".into(),
             Self::Implausible => format!("it does not last longer than {margin}"),
+            Self::Unrecorded => {
+                "work that was launched before may have run here, and no record says when it did".into()
+            }
             Self::NoRecord => "the capture has no record that places the host".into(),
         }
     }

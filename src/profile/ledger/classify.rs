@@ -32,6 +32,13 @@ impl Found {
 impl Accountant<'_> {
     /// Cuts the idle interval `[g0, g1)` between two positions (either may be [`NONE`]) into pieces that tile it.
     pub(super) fn classify(&self, previous: u32, next: u32, g0: i64, g1: i64, out: &mut Vec<Found>) {
+        let first = out.len();
+        self.causes(previous, next, g0, g1, out);
+        self.unseen(first, previous, next, (g0, g1), out);
+    }
+
+    /// The same by what is recorded.
+    fn causes(&self, previous: u32, next: u32, g0: i64, g1: i64, out: &mut Vec<Found>) {
         let whole = |cause, why| Found::plain(g0, g1, cause, Cause::HostCode, why, 0);
         if next == NONE {
             // Nothing follows: the thread that launched the last operation is the best witness of what was waited for.

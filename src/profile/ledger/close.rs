@@ -88,6 +88,13 @@ impl Sweep<'_, '_> {
                 self.a.under_recorded.len()
             ));
         }
+        let unseen = self.a.unseen.launches();
+        if unseen > 0 {
+            notes.push(format!(
+                "{unseen} launches of kernels or graphs have no record of what they ran; idle time in which that may have \
+                 been is unknown, not idle"
+            ));
+        }
         let calls = self.open.iter().map(|o| &o.line).filter(|l| l.cause == Some(Cause::GraphLaunchCall));
         let (ns, pieces) = calls.fold((0, 0), |(ns, n), l| (ns + l.ns, n + l.count as i64));
         if pieces > 0 && ns / pieces > LONG_GRAPH_LAUNCH_NS && ns > (self.t1 - self.t0) / 50 {
@@ -126,6 +133,7 @@ fn evidence(a: &Accountant<'_>, p: &Piece, clock: i64) -> Evidence {
     match p.cause {
         Cause::Driver | Cause::Profiler => push("inside", RecordKind::Overhead, p.record),
         Cause::HostInApi | Cause::HostBlockedInSync => push("inside", RecordKind::Call, p.record),
+        Cause::NotRecorded | Cause::NoTimes => push("unrecorded launch", RecordKind::Call, p.record),
         _ => push("event wait", RecordKind::Sync, p.record),
     }
     Evidence {

@@ -1,10 +1,11 @@
 //! The index of one device's part of a trace: operations in time order, each joined to its launch, stream and graph.
 
 use super::fast::FastMap;
+use super::hidden::Unseen;
 use super::host::Threads;
 use super::types::{Detail, Labels, Ledger, NONE, Options};
 use crate::error::Result;
-use crate::profile::trace::{CallKind, Operation, SyncKind, Trace};
+use crate::profile::trace::{CallKind, Operation, Sync, SyncKind, Trace};
 use std::cmp::Reverse;
 
 /// Accounts windows of one device; building it costs a pass over the trace, each window only its own operations.
@@ -30,21 +31,17 @@ pub struct Accountant<'t> {
     pub(super) any_launch: bool,
     /// Operations left out because their times are no interval.
     pub(super) untimed: u64,
-}
-
-/// Whether an operation has times that can be used.
-pub(crate) fn timed(op: &Operation) -> bool {
-    op.end >= op.start && !(op.start == 0 && op.end == 0)
+    /// Work that ran at a time that no record tells.
+    pub(super) unseen: Unseen,
 }
 
 impl<'t> Accountant<'t> {
     pub fn new(trace: &'t Trace, device: u32, options: &'t Options) -> Self {
-        let (mut keys, mut untimed) = (Vec::new(), 0);
+        let (mut keys, mut untimed) = (Vec::new(), Vec::new());
         for (i, op) in trace.operations.iter().enumerate().filter(|(_, op)| op.device == device) {
-            if timed(op) {
-                keys.push((op.start, op.end, i as u32));
-            } else {
-                untimed += 1;
+            match op.timed() {
+                true => keys.push((op.start, op.end, i as u32)),
+                false => untimed.push(i as u32),
             }
         }
         // Ties are broken by what the records say, so that the order of the file cannot matter.
@@ -62,20 +59,28 @@ impl<'t> Accountant<'t> {
             last.push(before.unwrap_or(p as u32));
         }
         drop(keys);
+        let by_id = Joined::new(trace);
+        let launch = |i: u32| {
+            let op = &trace.operations[i as usize];
+            by_id.get(op.process, op.correlation)
+        };
+        let launches: Vec<u32> = order.iter().map(|&i| launch(i)).collect();
+        let unseen = unseen(trace, &by_id, &untimed);
         let mut made = Self {
             trace,
             device,
             options,
             stream_previous: stream_previous(trace, &order),
-            launch: launches(trace, &order),
+            launch: launches,
             order,
             last,
             group: Vec::new(),
             under_recorded: FastMap::default(),
-            waits: waits(trace),
+            waits: waits(trace, device),
             threads: Threads::new(trace),
             any_launch: trace.calls.iter().any(|c| matches!(c.kind, CallKind::Launch | CallKind::GraphLaunch)),
-            untimed,
+            untimed: untimed.len() as u64,
+            unseen,
         };
         made.find_graphs();
         made
@@ -157,30 +162,26 @@ fn stream_previous(trace: &Trace, order: &[u32]) -> Vec<u32> {
         .collect()
 }
 
-/// Joins operations to launch calls on (process, correlation); of nested calls with one correlation, the outermost.
-fn launches(trace: &Trace, order: &[u32]) -> Vec<u32> {
-    let mut by_id = Joined::for_calls(trace);
-    let better = |a: u32, b: u32| {
-        let rank = |i: u32| {
-            let c = &trace.calls[i as usize];
-            let launches = matches!(c.kind, CallKind::Launch | CallKind::GraphLaunch);
-            (!launches, c.driver, c.start, Reverse(c.end), c.thread, c.name)
-        };
-        rank(a) < rank(b)
-    };
-    for (i, c) in trace.calls.iter().enumerate().filter(|(_, c)| c.correlation != 0) {
-        let slot = by_id.slot(c.process, c.correlation);
-        if *slot == NONE || better(i as u32, *slot) {
-            *slot = i as u32;
+/// The unseen work of a device: launches that no operation of any device names, and those of its operations without times.
+fn unseen(trace: &Trace, by_id: &Joined, untimed: &[u32]) -> Unseen {
+    let mut used = vec![false; trace.calls.len()];
+    for op in &trace.operations {
+        if let Some(used) = used.get_mut(by_id.get(op.process, op.correlation) as usize) {
+            *used = true;
         }
     }
-    order
-        .iter()
-        .map(|&i| {
-            let op = &trace.operations[i as usize];
-            by_id.get(op.process, op.correlation)
-        })
-        .collect()
+    let launch = |&i: &u32| {
+        let op = &trace.operations[i as usize];
+        by_id.get(op.process, op.correlation)
+    };
+    let mut lost: Vec<u32> = untimed.iter().map(launch).filter(|&c| c != NONE).collect();
+    lost.sort_unstable();
+    lost.dedup();
+    let outermost = |i: u32| {
+        let c = &trace.calls[i as usize];
+        by_id.get(c.process, c.correlation) == i
+    };
+    Unseen::new(trace, |i| used[i as usize], outermost, &lost)
 }
 
 /// Calls by (process, correlation). A profiler counts its correlations up, so each process has a table from its first one;
@@ -191,6 +192,26 @@ struct Joined {
 }
 
 impl Joined {
+    /// The launch call of each correlation; of nested calls with one correlation, the outermost.
+    fn new(trace: &Trace) -> Self {
+        let mut by_id = Self::for_calls(trace);
+        let better = |a: u32, b: u32| {
+            let rank = |i: u32| {
+                let c = &trace.calls[i as usize];
+                let launches = matches!(c.kind, CallKind::Launch | CallKind::GraphLaunch);
+                (!launches, c.driver, c.start, Reverse(c.end), c.thread, c.name)
+            };
+            rank(a) < rank(b)
+        };
+        for (i, c) in trace.calls.iter().enumerate().filter(|(_, c)| c.correlation != 0) {
+            let slot = by_id.slot(c.process, c.correlation);
+            if *slot == NONE || better(i as u32, *slot) {
+                *slot = i as u32;
+            }
+        }
+        by_id
+    }
+
     fn for_calls(trace: &Trace) -> Self {
         let mut ranges: FastMap<u32, (u64, u64, u64)> = FastMap::default();
         for c in trace.calls.iter().filter(|c| c.correlation != 0) {
@@ -220,9 +241,11 @@ impl Joined {
     }
 }
 
-fn waits(trace: &Trace) -> FastMap<(u32, u64), Vec<u32>> {
+/// Streams are numbered within a device: another device's stream of the same number waits for itself.
+fn waits(trace: &Trace, device: u32) -> FastMap<(u32, u64), Vec<u32>> {
     let mut out: FastMap<(u32, u64), Vec<u32>> = FastMap::default();
-    for (i, s) in trace.syncs.iter().enumerate().filter(|(_, s)| s.kind == SyncKind::StreamWaitEvent) {
+    let here = |s: &Sync| s.kind == SyncKind::StreamWaitEvent && s.device == device;
+    for (i, s) in trace.syncs.iter().enumerate().filter(|(_, s)| here(s)) {
         out.entry((s.process, s.stream)).or_default().push(i as u32);
     }
     for list in out.values_mut() {

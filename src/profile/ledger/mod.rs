@@ -7,6 +7,7 @@ mod cause;
 mod classify;
 mod close;
 mod fast;
+mod hidden;
 mod host;
 mod idle;
 mod index;

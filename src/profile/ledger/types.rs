@@ -106,9 +106,10 @@ impl Default for Options {
 }
 
 /// Kinds of line, as the JSON names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LineKind {
+    #[default]
     Kernel,
     Overlap,
     Memcpy,
@@ -203,7 +204,7 @@ pub enum RecordKind {
 /// A record of the trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordRef {
-    /// `previous`, `next`, `launch`, `inside`, `event wait`.
+    /// `previous`, `next`, `launch`, `inside`, `event wait`, `unrecorded launch`.
     pub role: String,
     pub record: RecordKind,
     pub index: u32,

@@ -100,8 +100,8 @@ impl Join<'_> {
             self.out.trace.defects.push(Defect {
                 defect: "clock_stepped".into(),
                 count: 1,
-                first_offset: None,
                 detail: format!("the host clock moved by {} ns against the capture's", max - min),
+                ..Defect::default()
             });
         }
         mine - base
@@ -115,7 +115,13 @@ impl Join<'_> {
         let (chunks, records) = (health.bad_chunks - before.bad_chunks, health.bad_records - before.bad_records);
         let mut add = |defect: &str, count: u64, first_offset: Option<u64>, detail: String| {
             if count > 0 {
-                self.out.trace.defects.push(Defect { defect: defect.into(), count, first_offset, detail });
+                self.out.trace.defects.push(Defect {
+                    defect: defect.into(),
+                    count,
+                    first_offset,
+                    detail,
+                    ..Defect::default()
+                });
             }
         };
         add(

@@ -46,7 +46,9 @@ impl Builder {
         }
         let device_work = matches!(e.category, C::Kernel | C::Memcpy | C::Memset | C::NsysDevice);
         let times = e.ts.zip(e.duration).and_then(|(ts, d)| Some((ts, ts.checked_add(d)?)));
-        let Some((start, end)) = times else {
+        // An operation of the device ran, whenever that was.
+        let unknown = (device_work && e.category != C::NsysDevice).then_some((i64::MIN, i64::MIN));
+        let Some((start, end)) = times.or(unknown) else {
             flaws.add("missing_time", offset, "events without a readable ts and dur; left out");
             return;
         };
@@ -162,10 +164,10 @@ impl Builder {
             self.trace.defects.push(Defect {
                 defect: "joined_by_order".into(),
                 count: joined as u64,
-                first_offset: None,
                 detail:
                     "kernels carry no correlation ids; on their one stream each was joined to the launch at its place"
                         .into(),
+                ..Defect::default()
             });
         }
         self.trace.resolution_ns = if self.fraction { 1 } else { 500 };

@@ -68,6 +68,7 @@ fn a_file_that_stops_is_read_up_to_there() {
         let t = parse(&text.as_bytes()[..cut]);
         assert_eq!(t.operations.len(), 1, "cut at {cut}");
         assert_eq!(defect(&t, "truncated"), Some((1, Some(second as u64))), "cut at {cut}");
+        assert_eq!(t.defects.len(), 1, "the cut is told of once: {:?}", t.defects);
     }
     for cut in 0..text.len() {
         // No place to stop may fail or hang, and complete events are never lost.
@@ -145,4 +146,23 @@ fn kernels_without_ids_are_joined_by_order_only_where_that_proves_something() {
     assert_eq!(joined(&[kernel(15, 7), kernel(25, 8), api(10), api(20)]), [0, 0], "two streams");
     assert_eq!(joined(&[kernel(15, 7), api(10), api(20)]), [0], "a launch too many");
     assert_eq!(joined(&[kernel(15, 7), kernel(18, 7), api(10), api(20)]), [0, 0], "before its launch");
+}
+
+#[test]
+fn what_is_no_json_is_read_and_told() {
+    let t = parse(format!(r#"{{"a": inf, "b": NaN, "traceEvents": [{KERNEL} {KERNEL}, {KERNEL}, ]}}"#).as_bytes());
+    assert_eq!(t.operations.len(), 3);
+    assert_eq!(defect(&t, "non_finite_number"), Some((2, Some(6))));
+    assert_eq!(defect(&t, "missing_comma").unwrap().0, 1);
+    assert_eq!(t.defects.len(), 2, "{:?}", t.defects);
+}
+
+/// 2^64 - 1 ns and the like stand for "unknown": the kernel ran, and nobody knows when.
+#[test]
+fn an_operation_whose_times_are_no_numbers_is_kept() {
+    for ts in ["18446744073709551.615", "\"\"", "nan", "9223372036854775.807"] {
+        let t = parse(format!("[{}]", KERNEL.replace("100.5", ts)).as_bytes());
+        assert!(t.operations.len() == 1 && !t.operations[0].timed() && !t.operations[0].collected(), "{ts}");
+        assert_eq!(defect(&t, "missing_time"), None);
+    }
 }

@@ -60,7 +60,7 @@ fn graphs_events_copies_and_ranges_of_a_new_schema() {
     let sql = format!(
         "{}
          ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN graphNodeId INTEGER;
-         UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET graphNodeId = 77 WHERE start = 1000;
+         UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET graphNodeId = (5 << 32) + 77 WHERE start = 1000;
          CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER,
              correlationId INTEGER, globalPid INTEGER, bytes INTEGER, copyKind INTEGER);
          INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (7000, 7100, 0, 8, 9, {p}, 4096, 2), (7200, 7300, 0, 8, 10, {p}, 1, 11);
@@ -89,7 +89,8 @@ fn graphs_events_copies_and_ranges_of_a_new_schema() {
         old_schema()
     );
     let t = read(&database(&folder, &sql)).unwrap();
-    assert_eq!((t.operations[0].graph_node, t.operations[1].graph_node), (77, 0));
+    assert_eq!((t.operations[0].graph_node, t.operations[1].graph_node), ((5 << 32) | 77, 0));
+    assert_eq!((t.operations[0].graph, t.operations[1].graph), (5, 0), "a node's id tells its graph");
     let works: Vec<Work> = t.operations.iter().map(|o| o.work).collect();
     assert_eq!(works[2..], [Work::Memcpy(CopyKind::DtoH), Work::Memcpy(CopyKind::HtoD), Work::Memset, Work::Graph]);
     assert_eq!((t.operations[2].bytes, t.operations[5].graph), (4_096, 3));

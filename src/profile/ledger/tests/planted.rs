@@ -198,3 +198,85 @@ fn overlap_is_one_line_and_bad_times_are_none() {
     let empty = account(&Trace::default(), 0, 5, 9, &exact()).unwrap();
     assert_eq!(ns(&empty, LineKind::Unknown, "nothing follows in the capture"), 4);
 }
+
+/// A graph that was captured before the profiler began leaves its launch and nothing else. The host then waits for work that
+/// nobody recorded: to call that time idle would be false.
+#[test]
+fn a_launch_without_a_record_is_unknown_until_the_host_has_waited_for_it() {
+    let mut t = Trace::default();
+    for step in 0..3i64 {
+        let (at, id) = (10_000 * step, step as u64 + 1);
+        call(&mut t, CallKind::GraphLaunch, "cudaGraphLaunch", (at, at + 100), id);
+        call(&mut t, CallKind::Sync, "cudaStreamSynchronize", (at + 150, at + 9_000), 100 + id);
+        // The middle one is not recorded.
+        if step != 1 {
+            kernel(&mut t, "node", 7, (at + 400, at + 8_900), id);
+        }
+    }
+    let l = account(&t, 0, 400, 28_900, &exact()).unwrap();
+    assert_eq!(
+        ns(&l, LineKind::Unknown, "launched work not recorded"),
+        9_000,
+        "from its launch to the end of the wait"
+    );
+    assert_eq!(ns(&l, LineKind::Gap, "host code"), 1_000 + 1_000, "before its launch, and after the wait for it");
+    assert_eq!(ns(&l, LineKind::Gap, "host blocked in sync cudaStreamSynchronize"), 100);
+    let unknown = l.lines.iter().find(|x| x.kind == LineKind::Unknown).unwrap();
+    let worst = &unknown.evidence[0];
+    assert!(worst.records.iter().any(|r| r.role == "unrecorded launch" && r.name == "cudaGraphLaunch"), "{worst:?}");
+    assert!(l.notes[0].starts_with("1 launches"), "{:?}", l.notes);
+    // What a thread launches while it captures does not run, and so is not missed.
+    call(&mut t, CallKind::Other, "cudaStreamBeginCapture", (9_990, 9_995), 0);
+    call(&mut t, CallKind::Other, "cudaStreamEndCapture", (10_110, 10_120), 0);
+    let l = account(&t, 0, 400, 28_900, &exact()).unwrap();
+    assert_eq!(ns(&l, LineKind::Unknown, "launched work not recorded"), 0);
+}
+
+#[test]
+fn an_operation_without_times_ran_at_a_time_that_is_not_known() {
+    let mut t = Trace::default();
+    for (id, times) in [(1u64, (1_000, 2_000)), (2, (0, 0)), (3, (9_000, 10_000)), (4, (11_000, 12_000))] {
+        kernel(&mut t, "k", 7, times, id);
+        let at = 100 * id as i64;
+        call(&mut t, CallKind::Launch, "cudaLaunchKernel", (at, at + 50), id);
+    }
+    let l = account(&t, 0, 1_000, 12_000, &exact()).unwrap();
+    assert_eq!(ns(&l, LineKind::Unknown, "operation without times"), 7_000);
+    assert_eq!(ns(&l, LineKind::Gap, "dispatch floor"), 900, "the gap after the next one is not touched");
+    // Values that stand for "no time": the window does not reach to the end of the clock, nor back to 1970.
+    let (now, far) = (1_700_000_000_000_000_000, [(i64::MAX, i64::MAX), (0, 1_700_000_000_000_009_000), (i64::MIN, 5)]);
+    for times in far {
+        let mut t = Trace::default();
+        kernel(&mut t, "k", 7, (now, now + 1_000), 1);
+        kernel(&mut t, "k", 7, times, 2);
+        let o = exact();
+        assert_eq!(Accountant::new(&t, 0, &o).span(), Some((now, now + 1_000)), "{times:?}");
+    }
+}
+
+/// Streams are numbered within a device: a wait on stream 8 of another card says nothing of this one's stream 8.
+#[test]
+fn an_event_wait_is_of_its_own_device() {
+    let mut t = Trace::default();
+    kernel(&mut t, "a", 7, (1_000, 2_000), 1);
+    kernel(&mut t, "b", 8, (2_500, 3_000), 2);
+    call(&mut t, CallKind::Launch, "cudaLaunchKernel", (100, 200), 1);
+    call(&mut t, CallKind::Launch, "cudaLaunchKernel", (400, 500), 2);
+    let wait = |device| Sync {
+        kind: SyncKind::StreamWaitEvent,
+        process: 0,
+        device,
+        stream: 8,
+        start: 300,
+        end: 310,
+        correlation: 0,
+        event_stream: Some(7),
+        event_correlation: None,
+        event: 1,
+    };
+    for (device, cause) in [(1, "other stream"), (0, "event wait")] {
+        t.syncs = vec![wait(device)];
+        let l = account(&t, 0, 1_000, 3_000, &exact()).unwrap();
+        assert_eq!(ns(&l, LineKind::Gap, cause), 500, "device {device}");
+    }
+}

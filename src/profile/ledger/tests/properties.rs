@@ -79,7 +79,7 @@ fn shuffle<T>(list: &mut [T], seed: u64) {
 
 /// A slow second opinion: what runs at each nanosecond, one at a time.
 fn busy_by_nanosecond(t: &Trace, t0: i64, t1: i64) -> i64 {
-    (t0..t1).filter(|&at| t.operations.iter().any(|o| index::timed(o) && o.start <= at && at < o.end)).count() as i64
+    (t0..t1).filter(|&at| t.operations.iter().any(|o| o.timed() && o.start <= at && at < o.end)).count() as i64
 }
 
 /// The same capture with some times moved to the ends of the clock, as broken files have them.
