@@ -258,3 +258,49 @@ fn a_cut_recording_is_accounted_up_to_the_cut() {
     assert_eq!(part["residual_ns"], 0);
     assert!(part["defects"].as_array().unwrap().iter().any(|d| d["defect"] == "truncated"));
 }
+
+/// Counters of Nsight Compute stand beside the kernels, by name and, where the name is several kernels', by order.
+#[test]
+fn counters_are_put_beside_the_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = capture(folder.path(), "a.json", 2, 1);
+    let csv = folder.path().join("ncu.csv");
+    let head = r#""ID","Process ID","Kernel Name","Grid Size","Block Size","Metric Name","Metric Unit","Metric Value""#;
+    // A step's five kernels of a layer, as `--kernel-name-base function` names them: two are instances of one template.
+    let layer = ["rmsnorm_kernel", "gemv_rows", "paged_attention_split", "paged_attention_combine", "gemv_rows"];
+    let row = |i: usize| {
+        format!(
+            r#""{i}","7","{}","(132, 1, 1)","(256, 1, 1)","DRAM Throughput","%","{},5""#,
+            layer[i % 5],
+            10 * (i % 5 + 1)
+        )
+    };
+    let rows: Vec<String> = (0..10).map(row).collect();
+    std::fs::write(&csv, format!("{head}\n{}\n", rows.join("\n"))).unwrap();
+    let o = run(&["gaps", text(&trace), "--ncu", text(&csv), "--json", "-"]);
+    assert!(String::from_utf8_lossy(&o.stderr).contains("4 of 10 profiled launches joined by grid, block and order"));
+    let v: Value = serde_json::from_slice(&o.stdout).unwrap();
+    let dram = |part: &str| {
+        let row = v["kernels"].as_array().unwrap().iter().find(|k| k["name"].as_str().unwrap().contains(part)).unwrap();
+        row["counters"][0][2].as_f64()
+    };
+    for (part, value) in [("rmsnorm", 10.5), ("bfloat16, 4, 256", 20.5), ("split", 30.5), ("bfloat16, 8, 256", 50.5)] {
+        assert_eq!(dram(part), Some(value), "{part}");
+    }
+}
+
+/// Every gap of the capture is on the page: where it has several steps, in a timeline of the whole.
+#[test]
+fn the_page_has_every_gap() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, page) = (capture(folder.path(), "a.json", 4, 1), folder.path().join("a.html"));
+    let json = json(&["gaps", text(&trace), "--timeline"]);
+    assert!(run(&["gaps", text(&trace), "--html", text(&page)]).status.success());
+    let page = std::fs::read_to_string(page).unwrap();
+    let data = page.split("id=\"timeline-0-whole\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let whole: Value = serde_json::from_str(data).unwrap();
+    assert_eq!(whole["window_ns"], json["window_ns"]);
+    assert_eq!(whole["segments"].as_array().unwrap().len(), json["segments"].as_array().unwrap().len());
+    assert_eq!(whole["evidence"].as_array().unwrap().len(), json["pieces"].as_array().unwrap().len());
+    assert!(json["pieces"].as_array().unwrap().len() > 50);
+}

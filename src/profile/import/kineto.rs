@@ -13,6 +13,7 @@ use std::io::Read;
 mod build;
 mod event;
 mod order;
+mod salvage;
 #[cfg(test)]
 mod tests;
 
@@ -205,10 +206,22 @@ impl Reader {
                 Err(_) => {
                     self.hopeless += 1;
                     self.malformed();
+                    self.salvage();
                     self.w.consume(1);
                     return self.resync();
                 }
             }
+        }
+    }
+
+    /// Takes what can be told of an event that no rule of JSON fits, where the next one shows its end.
+    fn salvage(&mut self) {
+        if next_event(self.w.data(), 1).is_none() && self.w.data().len() < LONGEST {
+            self.w.more();
+        }
+        let Some(end) = next_event(self.w.data(), 1) else { return };
+        if let Some(event) = salvage::event(&self.w.data()[..end]) {
+            self.made.take(&event, self.w.offset(), &mut self.flaws);
         }
     }
 
@@ -289,26 +302,9 @@ impl Reader {
 
     /// The same, only in what is in memory; consumes nothing where nothing is found.
     fn resync_from(&mut self, from: usize) -> bool {
-        let data = self.w.data();
-        let next = |mut i: usize| {
-            while data.get(i).is_some_and(|b| *b <= b' ') {
-                i += 1;
-            }
-            i
-        };
-        for i in from..data.len() {
-            if data[i] != b'}' {
-                continue;
-            }
-            let comma = next(i + 1);
-            let open = next(comma + 1);
-            let quote = next(open + 1);
-            if (data.get(comma), data.get(open), data.get(quote)) == (Some(&b','), Some(&b'{'), Some(&b'"')) {
-                self.w.consume(open);
-                return true;
-            }
-        }
-        false
+        let found = next_event(self.w.data(), from);
+        self.w.consume(found.unwrap_or(0));
+        found.is_some()
     }
 
     fn malformed(&mut self) {
@@ -333,6 +329,23 @@ impl Reader {
         let offset = self.w.offset();
         self.flaws.add("non_finite_number", offset, "bare inf or nan, which is no JSON; read as absent");
     }
+}
+
+/// Where the next event opens: behind `}` and `,` with white space at most between them, and before a `"`.
+fn next_event(data: &[u8], from: usize) -> Option<usize> {
+    let next = |mut i: usize| {
+        while data.get(i).is_some_and(|b| *b <= b' ') {
+            i += 1;
+        }
+        i
+    };
+    (from..data.len()).filter(|&i| data[i] == b'}').find_map(|i| {
+        let comma = next(i + 1);
+        let open = next(comma + 1);
+        let quote = next(open + 1);
+        let found = (data.get(comma), data.get(open), data.get(quote)) == (Some(&b','), Some(&b'{'), Some(&b'"'));
+        found.then_some(open)
+    })
 }
 
 fn nested(s: &mut Scanner<'_>) -> Scanned<Vec<u8>> {

@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(joined, Joined { by_order: 4, ..Joined::default() });
         // Without launch configurations by order alone; a single launch that could be any is none.
         let bare: Vec<_> = step.iter().map(|p| profiled("gemv", None, p.metrics[0].value)).collect();
-        assert_eq!(k.join(&bare[1..]).0.strangers, 3, "it stands at two places, of which one has other rows");
+        assert_eq!(k.join(&bare[1..]).0.strangers, 3, "it stands at several places, whose rows differ");
         assert_eq!(k.join(&[bare.clone(), bare].concat()).0.by_order, 8);
         assert_eq!(k.join(&[profiled("gemv", None, 1.0)]).0.strangers, 1);
     }

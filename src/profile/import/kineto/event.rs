@@ -26,7 +26,7 @@ pub enum Category {
 }
 
 impl Category {
-    fn of(text: &[u8]) -> Self {
+    pub(super) fn of(text: &[u8]) -> Self {
         match text {
             b"kernel" | b"Kernel" => Self::Kernel,
             b"gpu_memcpy" | b"Memcpy" => Self::Memcpy,
@@ -123,7 +123,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    fn time(&mut self, value: Value<'_>) -> Option<i64> {
+    pub(super) fn time(&mut self, value: Value<'_>) -> Option<i64> {
         self.quoted |= matches!(value, Value::Text(_));
         let (ns, fraction) = json::micros_to_ns(value.bytes()?)?;
         self.fraction |= fraction;
@@ -141,27 +141,35 @@ impl<'a> Args<'a> {
             let key = s.string()?;
             s.expect(b':')?;
             let value = s.value()?;
-            match key {
-                b"device" => a.device = value.integer(),
-                b"stream" => a.stream = value.integer(),
-                b"correlation" | b"correlationId" => a.correlation = value.integer(),
-                b"registers per thread" => a.registers = value.integer(),
-                b"shared memory" => a.shared = value.integer(),
-                b"bytes" => a.bytes = value.integer(),
-                b"grid" => a.grid = triple(value),
-                b"block" => a.block = triple(value),
-                b"graph id" => a.graph = value.integer(),
-                b"graph node id" => a.graph_node = value.bytes().and_then(json::unsigned),
-                b"kind" => a.kind = value.bytes().unwrap_or(b""),
-                b"cuda_sync_kind" => a.sync_kind = value.bytes().unwrap_or(b""),
-                b"wait_on_stream" => a.event_stream = value.integer(),
-                b"wait_on_cuda_event_record_corr_id" => a.event_correlation = value.integer(),
-                b"wait_on_cuda_event_id" => a.event = value.integer(),
-                _ => {}
-            }
+            a.set(key, value);
             if !s.another(b'}')? {
                 return Ok(a);
             }
+        }
+    }
+}
+
+impl<'a> Args<'a> {
+    /// Takes one argument, if it is one that is read.
+    pub(super) fn set(&mut self, key: &[u8], value: Value<'a>) {
+        let a = self;
+        match key {
+            b"device" => a.device = value.integer(),
+            b"stream" => a.stream = value.integer(),
+            b"correlation" | b"correlationId" => a.correlation = value.integer(),
+            b"registers per thread" => a.registers = value.integer(),
+            b"shared memory" => a.shared = value.integer(),
+            b"bytes" => a.bytes = value.integer(),
+            b"grid" => a.grid = triple(value),
+            b"block" => a.block = triple(value),
+            b"graph id" => a.graph = value.integer(),
+            b"graph node id" => a.graph_node = value.bytes().and_then(json::unsigned),
+            b"kind" => a.kind = value.bytes().unwrap_or(b""),
+            b"cuda_sync_kind" => a.sync_kind = value.bytes().unwrap_or(b""),
+            b"wait_on_stream" => a.event_stream = value.integer(),
+            b"wait_on_cuda_event_record_corr_id" => a.event_correlation = value.integer(),
+            b"wait_on_cuda_event_id" => a.event = value.integer(),
+            _ => {}
         }
     }
 }
