@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use workbench::profile::export::perfetto;
 use workbench::profile::ledger::{Accountant, Options};
 use workbench::profile::steps::{self, Selector};
-use workbench::profile::trace::Trace;
+use workbench::profile::trace::{Names, Trace};
 use workbench::profile::{defects, import, native, synth};
 
 /// No file of the corpus is larger.

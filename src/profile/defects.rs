@@ -158,9 +158,7 @@ fn host_times(trace: &Trace, out: &mut Vec<Defect>) {
         + trace.markers.iter().filter(|m| m.end < m.start).count();
     backwards.count += others as u64;
     backwards.report(out, || {
-        format!(
-            "calls or other host records ({others}) that end before they start; what the host did then is not known"
-        )
+        "calls, ranges or overhead records that end before they start; what the host did then is not known".into()
     });
 }
 

@@ -206,23 +206,28 @@ impl Reader {
                 Err(_) => {
                     self.hopeless += 1;
                     self.malformed();
-                    self.salvage();
-                    self.w.consume(1);
-                    return self.resync();
+                    return self.salvage();
                 }
             }
         }
     }
 
-    /// Takes what can be told of an event that no rule of JSON fits, where the next one shows its end.
-    fn salvage(&mut self) {
+    /// Takes what can be told of an event that no rule of JSON fits, where the next one or the end of the array shows its
+    /// own end; then that is next. False where the stream is over.
+    fn salvage(&mut self) -> bool {
         if next_event(self.w.data(), 1).is_none() && self.w.data().len() < LONGEST {
             self.w.more();
         }
-        let Some(end) = next_event(self.w.data(), 1) else { return };
-        if let Some(event) = salvage::event(&self.w.data()[..end]) {
-            self.made.take(&event, self.w.offset(), &mut self.flaws);
+        let data = self.w.data();
+        if let Some(end) = next_event(data, 1).or_else(|| array_end(data)) {
+            if let Some(event) = salvage::event(&data[..end]) {
+                self.made.take(&event, self.w.offset(), &mut self.flaws);
+            }
+            self.w.consume(end);
+            return true;
         }
+        self.w.consume(1);
+        self.resync()
     }
 
     /// Runs a scan on the unconsumed bytes, reading on until it is complete; consumes what it used.
@@ -346,6 +351,12 @@ fn next_event(data: &[u8], from: usize) -> Option<usize> {
         let found = (data.get(comma), data.get(open), data.get(quote)) == (Some(&b','), Some(&b'{'), Some(&b'"'));
         found.then_some(open)
     })
+}
+
+/// The bracket behind the last event, which `}` comes before.
+fn array_end(data: &[u8]) -> Option<usize> {
+    let after = |i: usize| data[i + 1..].iter().position(|b| *b > b' ').map(|n| i + 1 + n);
+    (0..data.len()).filter(|&i| data[i] == b'}').find_map(|i| after(i).filter(|&n| data[n] == b']'))
 }
 
 fn nested(s: &mut Scanner<'_>) -> Scanned<Vec<u8>> {

@@ -172,12 +172,13 @@ fn an_operation_whose_times_are_no_numbers_is_kept() {
 fn an_event_that_no_rule_fits_is_taken_by_its_keys() {
     let info = KERNEL.replace("\"device\": 0", r#""INFO": "says "hello, {world}" : ok", "device": 1"#);
     let name = KERNEL.replace("k<int>", r#"C:\dir\file "a", "b": 1"#);
-    let t = parse(format!(r#"{{"traceEvents": [{info}, {name}, {KERNEL}]}}"#).as_bytes());
+    let t = parse(format!(r#"{{"traceEvents": [{info}, {name}, {KERNEL}, {info}], "traceName": "x"}}"#).as_bytes());
     let names: Vec<&str> = t.operations.iter().map(|o| t.names.text(o.name)).collect();
-    assert_eq!(names, ["k<int>", r#"C:\dir\file "a", "b": 1"#, "k<int>"]);
-    for (o, device) in t.operations.iter().zip([1, 0, 0]) {
+    assert_eq!(names, ["k<int>", r#"C:\dir\file "a", "b": 1"#, "k<int>", "k<int>"]);
+    for (o, device) in t.operations.iter().zip([1, 0, 0, 1]) {
         assert_eq!((o.start, o.end, o.correlation, o.device), (100_500, 102_501, 9, device));
         assert_eq!((o.stream, o.grid, o.block), (7, [4, 2, 1], [128, 1, 1]));
     }
-    assert_eq!(defect(&t, "malformed_event"), Some((2, Some(17))));
+    assert_eq!(defect(&t, "malformed_event"), Some((3, Some(17))));
+    assert!(t.defects.len() == 1 && t.facts == [("traceName".into(), "x".into())], "{:?} {:?}", t.defects, t.facts);
 }
