@@ -4,6 +4,7 @@ use super::table::{Sheet, delta_us, grouped, percent, short, us};
 use super::{OutputArgs, write_output};
 use crate::error::{Error, Result};
 use crate::explain;
+use crate::profile::compare::LineDelta;
 use crate::profile::defects::{self, Audit, severity};
 use crate::profile::export::perfetto;
 use crate::profile::import::ncu;
@@ -325,11 +326,12 @@ fn sheets(r: &GapReport, top: usize) -> Vec<Sheet> {
     if let Some(s) = &r.step_report
         && s.n > 1
     {
+        let all = &s.difference.lines;
         let mut difference = Sheet::new(
-            format!("Why the p99 step is {} µs longer than the median step", us(s.difference.wall_delta_ns)),
+            format!("Why the p99 step is {} µs longer than the median step: both ledgers", us(s.difference.wall_delta_ns)),
             &["kind", "name", ">median µs", ">p99 µs", ">difference µs"],
         );
-        for d in s.difference.lines.iter().filter(|d| d.delta_ns != 0).take(top) {
+        for d in all.iter().take(top) {
             difference.row([
                 format!("{:?}", d.kind).to_lowercase(),
                 short(&d.name, 72),
@@ -338,6 +340,17 @@ fn sheets(r: &GapReport, top: usize) -> Vec<Sheet> {
                 delta_us(d.delta_ns),
             ]);
         }
+        let sums = |lines: &[LineDelta]| {
+            let sum = |of: fn(&LineDelta) -> i64| lines.iter().map(of).sum::<i64>();
+            [us(sum(|d| d.a_ns)), us(sum(|d| d.b_ns)), delta_us(sum(|d| d.delta_ns))]
+        };
+        if all.len() > top {
+            let [a, b, delta] = sums(&all[top..]);
+            let name = format!("{} more lines (--top {})", all.len() - top, all.len());
+            difference.row(["".into(), name, a, b, delta]);
+        }
+        let [a, b, delta] = sums(all);
+        difference.row(["".into(), "sum".into(), a, b, delta]);
         out.push(difference);
     }
     out.retain(|s| !s.is_empty());

@@ -131,29 +131,3 @@ fn what_is_not_there_is_said() {
     let s = found(&t, "auto");
     assert_eq!((s.windows.len(), s.windows[0].open), (1, true));
 }
-
-/// Two processes, each on its card, whose ranges overlap in time: neither is inside the other.
-#[test]
-fn each_process_has_steps_of_its_own() {
-    let mut t = decode(5, 3);
-    let other = decode(5, 3);
-    let (operations, calls) = (t.operations.len(), t.calls.len());
-    // The same names, for both were made alike.
-    t.operations.extend(other.operations);
-    t.calls.extend(other.calls);
-    t.markers.extend(other.markers);
-    for o in &mut t.operations[operations..] {
-        (o.process, o.device, o.start, o.end) = (9, 1, o.start + 700, o.end + 700);
-    }
-    for c in &mut t.calls[calls..] {
-        (c.process, c.start, c.end) = (9, c.start + 700, c.end + 700);
-    }
-    for m in &mut t.markers[5..] {
-        (m.process, m.start, m.end) = (9, m.start + 700, m.end + 700);
-    }
-    let o = Options::default();
-    let windows = |device| find(&t, &Accountant::new(&t, device, &o), &Selector::Profiler).unwrap().windows;
-    let (first, second) = (windows(0), windows(1));
-    assert_eq!((first.len(), second.len()), (5, 5));
-    assert!(first.iter().zip(&second).all(|(a, b)| a.name == b.name && a.start + 700 == b.start), "{second:?}");
-}
