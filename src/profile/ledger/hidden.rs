@@ -48,12 +48,14 @@ impl Unseen {
     ) -> Self {
         let mut known: FastMap<u32, bool> = FastMap::default();
         let mut found: Vec<(u32, Cause)> = Vec::new();
-        for (i, c) in trace.calls.iter().enumerate().filter(|(_, c)| c.correlation != 0 && c.end >= c.start) {
-            let i = i as u32;
-            if matches!(c.kind, CallKind::Launch | CallKind::GraphLaunch)
+        for (i, c) in (0..).zip(&trace.calls) {
+            // Nearly all are used: the cheap question first.
+            if !used(i)
+                && matches!(c.kind, CallKind::Launch | CallKind::GraphLaunch)
+                && c.correlation != 0
+                && c.end >= c.start
                 && *known.entry(c.name.0).or_insert_with(|| runs(c.kind, trace.names.text(c.name)))
                 && outermost(i)
-                && !used(i)
             {
                 found.push((i, Cause::NotRecorded));
             }

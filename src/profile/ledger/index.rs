@@ -65,7 +65,11 @@ impl<'t> Accountant<'t> {
             by_id.get(op.process, op.correlation)
         };
         let launches: Vec<u32> = order.iter().map(|&i| launch(i)).collect();
-        let unseen = unseen(trace, &by_id, &untimed);
+        let mut lost: Vec<u32> = untimed.iter().map(|&i| launch(i)).filter(|&c| c != NONE).collect();
+        lost.sort_unstable();
+        lost.dedup();
+        let elsewhere = (0..).zip(&trace.operations).filter(|(_, op)| op.device != device).map(|(i, _)| launch(i));
+        let unseen = unseen(trace, &by_id, launches.iter().copied().chain(elsewhere), &lost);
         let mut made = Self {
             trace,
             device,
@@ -163,25 +167,18 @@ fn stream_previous(trace: &Trace, order: &[u32]) -> Vec<u32> {
 }
 
 /// The unseen work of a device: launches that no operation of any device names, and those of its operations without times.
-fn unseen(trace: &Trace, by_id: &Joined, untimed: &[u32]) -> Unseen {
+fn unseen(trace: &Trace, by_id: &Joined, named: impl Iterator<Item = u32>, lost: &[u32]) -> Unseen {
     let mut used = vec![false; trace.calls.len()];
-    for op in &trace.operations {
-        if let Some(used) = used.get_mut(by_id.get(op.process, op.correlation) as usize) {
+    for i in named.chain(lost.iter().copied()) {
+        if let Some(used) = used.get_mut(i as usize) {
             *used = true;
         }
     }
-    let launch = |&i: &u32| {
-        let op = &trace.operations[i as usize];
-        by_id.get(op.process, op.correlation)
-    };
-    let mut lost: Vec<u32> = untimed.iter().map(launch).filter(|&c| c != NONE).collect();
-    lost.sort_unstable();
-    lost.dedup();
     let outermost = |i: u32| {
         let c = &trace.calls[i as usize];
         by_id.get(c.process, c.correlation) == i
     };
-    Unseen::new(trace, |i| used[i as usize], outermost, &lost)
+    Unseen::new(trace, |i| used[i as usize], outermost, lost)
 }
 
 /// Calls by (process, correlation). A profiler counts its correlations up, so each process has a table from its first one;
