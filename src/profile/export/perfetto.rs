@@ -151,9 +151,9 @@ impl Writer<'_> {
 
     /// Synchronisations, by the stream that waits or is waited for.
     fn syncs(&mut self, trace: &Trace) -> io::Result<()> {
-        let mut streams: BTreeMap<(u32, u32, u64), Vec<(usize, i64, i64)>> = BTreeMap::new();
+        let mut streams: BTreeMap<(u32, u32, u64), Vec<usize>> = BTreeMap::new();
         for (i, s) in trace.syncs.iter().enumerate() {
-            streams.entry((s.process, s.device, s.stream)).or_default().push((i, s.start, s.end));
+            streams.entry((s.process, s.device, s.stream)).or_default().push(i);
         }
         let mut place = None;
         let mut pid = 0;
@@ -165,9 +165,10 @@ impl Writer<'_> {
                 place = Some((process, device));
             }
             let label = if stream == u64::MAX { "device".into() } else { format!("stream {stream}") };
-            list.sort_by_key(|&(i, start, end)| (start, std::cmp::Reverse(end), i));
-            let spans: Vec<(i64, i64)> = list.iter().map(|&(_, start, end)| (start, end.max(start))).collect();
-            for ((i, ..), (tid, span)) in list.into_iter().zip(self.place(pid, &label, &spans)?) {
+            let span = |i: usize| (trace.syncs[i].start, trace.syncs[i].end.max(trace.syncs[i].start));
+            list.sort_by_key(|&i| (span(i).0, std::cmp::Reverse(span(i).1), i));
+            let spans: Vec<(i64, i64)> = list.iter().map(|&i| span(i)).collect();
+            for (i, (tid, span)) in list.into_iter().zip(self.place(pid, &label, &spans)?) {
                 let s = &trace.syncs[i];
                 let what = match s.kind {
                     SyncKind::Event => "event synchronisation",
