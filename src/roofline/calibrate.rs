@@ -3,7 +3,7 @@
 
 use super::ceilings::Bound;
 use super::nearby::{self, Neighbour};
-use super::predict::{CLOSEST, Calibration, DEVIATIONS, Fit};
+use super::predict::{CLOSEST, Calibration, DEVIATIONS, Fit, Ready};
 use crate::error::{Error, Result};
 use crate::units::Provenance;
 use serde_json::Value;
@@ -85,6 +85,7 @@ pub fn calibrate(points: &[Point], source: &str) -> Calibration {
             source: source.into(),
             length: nearby::best_length(op, &neighbours),
             neighbours,
+            ready: Ready::default(),
         }
     });
     Calibration { fits: fits.collect() }

@@ -76,6 +76,7 @@ fn covariance(octaves: f64, length: f64) -> f64 {
 }
 
 /// Neighbours ready to be asked.
+#[derive(Debug)]
 pub struct Field {
     places: Vec<Place>,
     length: f64,

@@ -11,7 +11,7 @@ use super::{Ceilings, Floor};
 use crate::op::{Cost, Shape};
 use crate::units::Provenance;
 use serde::{Deserialize, Serialize};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// The fit of one variant on one card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +40,23 @@ pub struct Fit {
     /// The variant's measured shapes of either bound, beside this line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neighbours: Vec<Neighbour>,
+    #[serde(skip)]
+    pub(super) ready: Ready,
+}
+
+/// The neighbours ready to be asked, made when they are first asked.
+#[derive(Debug, Default)]
+pub struct Ready(OnceLock<Field>);
+
+impl Clone for Ready {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+impl PartialEq for Ready {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 // The signature that serde asks for.
@@ -55,7 +72,8 @@ impl Fit {
         if self.neighbours.is_empty() {
             return (1.0, self.spread / DEVIATIONS);
         }
-        let (mean, deviation) = Field::new(&self.op, &self.neighbours, self.length).at(&Place::of(&self.op, shape));
+        let field = self.ready.0.get_or_init(|| Field::new(&self.op, &self.neighbours, self.length));
+        let (mean, deviation) = field.at(&Place::of(&self.op, shape));
         (mean.exp(), deviation)
     }
 }
@@ -86,31 +104,37 @@ pub struct Prediction {
 impl Default for Calibration {
     /// The fits of the recorded H200; `workbench predict calibrate` makes others from runs of `bench`.
     fn default() -> Self {
-        static FITS: LazyLock<Calibration> = LazyLock::new(|| {
-            let text = include_str!("../../data/calibration-h200.json");
-            serde_json::from_str(text).expect("data/calibration-h200.json is checked by the tests")
-        });
-        FITS.clone()
+        Self::recorded().clone()
     }
 }
 
 impl Calibration {
+    /// The fits of the recorded H200.
+    pub fn recorded() -> &'static Self {
+        static FITS: LazyLock<Calibration> = LazyLock::new(|| {
+            let text = include_str!("../../data/calibration-h200.json");
+            serde_json::from_str(text).expect("data/calibration-h200.json is checked by the tests")
+        });
+        &FITS
+    }
+
+    fn own(&self, op: &str, variant: &str, bound: Bound) -> Option<&Fit> {
+        let found = || self.fits.iter().filter(|f| f.op == op && f.variant == variant);
+        let bare = || found().find(|f| f.bound.is_none());
+        // The other bound's line, where its neighbours carry it over.
+        let other = || found().find(|f| !f.neighbours.is_empty());
+        found().find(|f| f.bound == Some(bound)).or_else(bare).or_else(other)
+    }
+
     /// The fit of a variant where that bound rules; else that of the op's best variants, with a wide interval; else 2 µs
     /// a launch at 90 % of the ceiling.
     pub fn fit(&self, op: &str, variant: &str, bound: Bound) -> Fit {
-        let of = |v: &str| {
-            let found = || self.fits.iter().filter(|f| f.op == op && f.variant == v);
-            let bare = || found().find(|f| f.bound.is_none());
-            // The other bound's line, where its neighbours carry it over.
-            let other = || found().find(|f| !f.neighbours.is_empty());
-            found().find(|f| f.bound == Some(bound)).or_else(bare).or_else(other).cloned()
-        };
         let best = || {
-            let fit = of("")?;
+            let fit = self.own(op, "", bound)?.clone();
             let source = format!("{} (best variants, not {variant})", fit.source);
             Some(Fit { spread: fit.spread.max(0.4), provenance: Provenance::Derived, source, ..fit })
         };
-        of(variant).or_else(best).unwrap_or_else(|| Fit {
+        self.own(op, variant, bound).cloned().or_else(best).unwrap_or_else(|| Fit {
             op: op.into(),
             variant: variant.into(),
             bound: Some(bound),
@@ -122,23 +146,31 @@ impl Calibration {
             source: "no run of this op yet".into(),
             length: 0.0,
             neighbours: Vec::new(),
+            ready: Ready::default(),
         })
     }
 
     /// The fit for a shape, and what its neighbours make of it: the variant's own, or that of the op's best variants where
     /// the variant has few shapes and those lie nearer. (fit, factor on its line, standard deviation of the logarithm)
     pub fn fit_at(&self, op: &str, variant: &str, shape: &Shape, bound: Bound) -> (Fit, f64, f64) {
-        let own = self.fit(op, variant, bound);
+        let Some(own) = self.own(op, variant, bound) else {
+            let fit = self.fit(op, variant, bound);
+            let (factor, deviation) =
+                self.own(op, "", bound).map_or_else(|| fit.nearby(shape), |best| best.nearby(shape));
+            return (fit, factor, deviation);
+        };
         let (factor, deviation) = own.nearby(shape);
-        if own.neighbours.len() < ENOUGH && !variant.is_empty() {
-            let best = self.fit(op, "", bound);
+        if own.neighbours.len() < ENOUGH
+            && !variant.is_empty()
+            && let Some(best) = self.own(op, "", bound)
+        {
             let (other, wide) = best.nearby(shape);
             if !best.neighbours.is_empty() && wide < deviation {
                 let source = format!("{} (best variants, not {variant})", best.source);
-                return (Fit { provenance: Provenance::Derived, source, ..best }, other, wide);
+                return (Fit { provenance: Provenance::Derived, source, ..best.clone() }, other, wide);
             }
         }
-        (own, factor, deviation)
+        (own.clone(), factor, deviation)
     }
 
     /// Floor and calibrated estimate of one launch of a variant at a shape.

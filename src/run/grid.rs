@@ -1,5 +1,6 @@
 //! Lists of shapes over many ops, as text: `OP SHAPE` a line, `#` begins a comment.
 
+use super::draw::{COUNT, draw};
 use crate::error::{Error, Result};
 use crate::kernels;
 use crate::op::{Op, Shape};
@@ -19,6 +20,15 @@ pub const BUILT_IN: [(&str, &str); 2] = [
 /// # Errors
 /// No such list or file; a line that is not an op and a shape, with its number; a case that comes twice; none at all.
 pub fn find(name: &str) -> Result<Vec<Case>> {
+    if let Some(drawn) = name.strip_prefix("drawn:") {
+        let (seed, count) = drawn.split_once('x').map_or((drawn, None), |(seed, count)| (seed, Some(count)));
+        let number = |text: &str| text.parse::<u64>().ok();
+        let count = count.map_or(Some(COUNT as u64), number).filter(|c| (1..=100_000).contains(c));
+        return match (number(seed), count) {
+            (Some(seed), Some(count)) => draw(seed, count as usize),
+            _ => Err(Error::usage(format!("{name} is no list")).try_next("drawn:SEED, or drawn:SEEDxCOUNT")),
+        };
+    }
     if let Some((_, text)) = BUILT_IN.iter().find(|(n, _)| *n == name) {
         return parse(name, text);
     }

@@ -108,8 +108,9 @@ impl Lineup {
             match CublasLt::product(gpu.device(), &shape, &self.sets) {
                 Ok(Some(work)) => {
                     let cost = op.cost(&shape)?;
-                    let p = Calibration::default().predict_at(op.name(), work.name(), &shape, &cost, ceilings);
-                    let predicted = Predicted { cost, floor: p.floor, ns: p.ns, low: p.low, high: p.high, kernels: 1 };
+                    let p = Calibration::recorded().predict_at(op.name(), work.name(), &shape, &cost, ceilings);
+                    let predicted =
+                        Predicted { cost, floor: p.floor, ns: p.ns, low: p.low, high: p.high, launches: Vec::new() };
                     self.enter(gpu, work.name().to_string(), true, predicted, Box::new(work), plan)?;
                 }
                 Ok(None) => {}
