@@ -1,11 +1,15 @@
-//! Where a launch stands among others: the sizes of its shape, and of its launches what tiles, waves and a heuristic's choice
+//! Where a launch stands among others: the sizes of its shape, and of its kernels what tiles, waves and a heuristic's choice
 //! make of them. Launches are data, so all of it is known before anything runs.
 
-use crate::op::{Arg, Bindings, Chip, Launch, Op, OpResult, Shape};
+use crate::op::{Arg, Bindings, Chip, Cost, Launch, Op, OpResult, Shape};
+use crate::plan::meaning::meaning;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
 
-/// One kernel of a variant, as recorded beside a measured time.
+/// One kernel of a variant, as recorded beside a measured time. As text: `ENTRY blocks=…,cluster=…,threads=…,shared=…,numbers=…:…`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Kernel {
     pub entry: String,
     pub blocks: u64,
@@ -36,6 +40,46 @@ impl Kernel {
             numbers: launch.args.iter().filter_map(number).collect(),
         }
     }
+
+    /// Blocks that the busiest of so many multiprocessors runs where they are dealt evenly.
+    pub fn turns(&self, sms: u64) -> u64 {
+        self.blocks.div_ceil(sms.max(1))
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { entry, blocks, cluster, threads, shared, numbers } = self;
+        let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
+        let numbers = numbers.join(":");
+        write!(f, "{entry} blocks={blocks},cluster={cluster},threads={threads},shared={shared},numbers={numbers}")
+    }
+}
+
+impl From<Kernel> for String {
+    fn from(kernel: Kernel) -> Self {
+        kernel.to_string()
+    }
+}
+
+impl TryFrom<String> for Kernel {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let bad = || format!("`{text}` is no kernel of a recorded launch");
+        let (entry, rest) = text.split_once(' ').ok_or_else(bad)?;
+        let shape = Shape::parse(rest).map_err(|_| bad())?;
+        let int = |key: &str| shape.int(key).map_err(|_| bad());
+        let numbers = shape.word("numbers").unwrap_or_default().split(':').filter(|n| !n.is_empty());
+        Ok(Self {
+            entry: entry.into(),
+            blocks: int("blocks")?,
+            cluster: int("cluster")?,
+            threads: int("threads")?,
+            shared: int("shared")?,
+            numbers: numbers.map(|n| n.parse().map_err(|_| bad())).collect::<Result<_, _>>()?,
+        })
+    }
 }
 
 /// A variant's kernels for a shape, at invented, distinct addresses.
@@ -49,4 +93,112 @@ pub fn kernels(op: &dyn Op, variant: &str, shape: &Shape, chip: &Chip) -> OpResu
     }
     at.set("workspace", 1 << 50);
     Ok(op.launches(variant, shape, chip, &at)?.iter().map(Kernel::of).collect())
+}
+
+/// The kernel with the most blocks.
+pub fn widest(kernels: &[Kernel]) -> Option<&Kernel> {
+    kernels.iter().max_by_key(|k| k.blocks)
+}
+
+/// A shape as its launches meet it: sizes in octaves, words as they are, defaults filled in.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Place {
+    pub numbers: BTreeMap<String, f64>,
+    pub words: BTreeMap<String, String>,
+}
+
+fn octaves(v: f64) -> f64 {
+    v.max(1.0).log2()
+}
+
+impl Place {
+    /// The shape alone.
+    pub fn of(op: &str, shape: &Shape) -> Self {
+        let mut full = meaning(op, shape);
+        // Which rows of a mask meet which rows changes no time.
+        full.remove("mask_rows");
+        // A list of different lengths is about as long as its mean says, and another case than equal ones.
+        let lens = full.insert("lens".into(), "even".into());
+        if let Some(lens) = lens {
+            let lens: Vec<f64> = lens.split(':').filter_map(|l| l.parse().ok()).collect();
+            let mean = lens.iter().sum::<f64>() / lens.len().max(1) as f64;
+            let even = lens.iter().all(|l| (l - mean).abs() <= mean / 8.0);
+            full.insert("lens".into(), if even { "even" } else { "ragged" }.into());
+            full.insert("batch".into(), lens.len().to_string());
+            full.insert("ctx".into(), format!("{mean:.0}"));
+        }
+        let mut place = Self::default();
+        for (key, value) in full {
+            match value.parse::<u64>() {
+                Ok(size) => {
+                    place.numbers.insert(key, octaves(size as f64));
+                }
+                Err(_) => {
+                    place.words.insert(key, value);
+                }
+            }
+        }
+        place
+    }
+
+    /// The shape with what it costs and how it is launched on a chip of so many multiprocessors. What a kernel's arguments
+    /// mean is its own affair, so they are told apart by variant and position.
+    pub fn launched(op: &str, variant: &str, shape: &Shape, cost: &Cost, kernels: &[Kernel], sms: u64) -> Self {
+        let mut place = Self::of(op, shape);
+        let mut set = |key: String, v: f64| {
+            place.numbers.insert(key, v);
+        };
+        set("bytes".into(), octaves(cost.bytes() as f64));
+        set("flops".into(), octaves(cost.flops as f64));
+        if let Some(k) = widest(kernels) {
+            let turns = k.turns(sms) as f64;
+            set("blocks".into(), octaves(k.blocks as f64));
+            set("turns".into(), octaves(turns));
+            set("uneven".into(), octaves(turns * sms as f64 / k.blocks.max(sms) as f64));
+            set("cluster".into(), octaves(k.cluster as f64));
+            set("threads".into(), octaves(k.threads as f64));
+            set("shared".into(), octaves(1.0 + k.shared as f64 / 1024.0));
+        }
+        for (i, kernel) in kernels.iter().enumerate() {
+            for (j, number) in kernel.numbers.iter().enumerate() {
+                let v = if *number < 0 { -1.0 } else { (1.0 + *number as f64).log2() };
+                set(format!("{variant}.{i}.{j}"), v);
+            }
+        }
+        let entries: Vec<&str> = kernels.iter().map(|k| k.entry.as_str()).collect();
+        place.words.insert("kernel".into(), entries.join(" "));
+        place
+    }
+
+    /// Whether two shapes ask for the same work.
+    pub fn same_work(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels as ops;
+
+    #[test]
+    fn kernels_come_back_from_their_text() {
+        let op = ops::op("matmul").unwrap();
+        let shape = Shape::parse("m=16,n=4096,k=4096").unwrap();
+        for kernel in kernels(op, op.choose(&shape, &Chip::H200), &shape, &Chip::H200).unwrap() {
+            assert_eq!(Kernel::try_from(kernel.to_string()).unwrap(), kernel);
+            assert!(kernel.turns(132) * 132 >= kernel.blocks && kernel.blocks > 0);
+        }
+        assert!(Kernel::try_from("entry".to_string()).is_err());
+        assert!(Kernel::try_from("entry blocks=1,cluster=1,threads=x,shared=0,numbers=".to_string()).is_err());
+    }
+
+    #[test]
+    fn places_know_defaults_and_lists() {
+        let of = |op: &str, text: &str| Place::of(op, &Shape::parse(text).unwrap());
+        assert!(of("matmul", "m=1,n=4k,k=4k").same_work(&of("matmul", "m=1,n=4096,k=4096,dtype=bf16,cfg=3")));
+        assert!(!of("matmul", "m=1,n=4k,k=4k").same_work(&of("matmul", "m=1,n=4k,k=4k,post=residual")));
+        assert!(of("paged_attention", "batch=2,ctx=1k").same_work(&of("paged_attention", "lens=1000:1048")));
+        assert!(!of("paged_attention", "batch=2,ctx=1k").same_work(&of("paged_attention", "lens=24:2024")));
+    }
 }

@@ -8,7 +8,7 @@ use crate::kernels;
 use crate::op::{Chip, Rng, Shape};
 use crate::plan::dims::Dims;
 use crate::plan::model::Model;
-use crate::roofline::nearby::Place;
+use crate::roofline::coordinates::Place;
 
 /// Shapes of a list where no number is given.
 pub const COUNT: usize = 260;
@@ -57,7 +57,7 @@ impl Draw {
     fn matrix(&mut self, multiple: u64) -> (u64, u64, Shape) {
         let folded = Shape::new();
         if self.one_in(5) {
-            return (self.size(256, 32_768), self.size(256, 16_384).div_ceil(multiple) * multiple, folded);
+            return (self.size(1000, 32_768), self.size(512, 16_384).div_ceil(multiple) * multiple, folded);
         }
         let (d, cards) = (self.model(), self.cards());
         let fuse = self.one_in(2);
@@ -97,9 +97,9 @@ impl Draw {
                 let (d, cards) = (self.model(), self.cards());
                 let fused = op == "rope_append" || self.one_in(3);
                 let batch = self.rows(128);
-                let ctx = if op == "rope_append" { 64 } else { self.size(64, 32_768) };
+                let ctx = if op == "rope_append" { 64 } else { self.size(128, 32_768) };
                 let s = if op != "rope_append" && batch > 1 && batch <= 16 && self.one_in(5) {
-                    let lens: Vec<String> = (0..batch).map(|_| self.size(64, ctx.max(65)).to_string()).collect();
+                    let lens: Vec<String> = (0..batch).map(|_| self.size(128, ctx.max(256)).to_string()).collect();
                     s.with("lens", lens.join(":"))
                 } else {
                     s.with("batch", batch).with("ctx", ctx)
@@ -119,7 +119,7 @@ impl Draw {
                 let s = s.with("rows", rows.max(1)).with("cols", cols);
                 match self.rng.range(0, 5) {
                     0 => s.with("mask", "causal").with("mask_rows", cols).with("scale", 0.125),
-                    1 => s.with("mask", "additive").with("mask_rows", cols).with("scale", 0.125),
+                    1 if cols <= 4096 => s.with("mask", "additive").with("mask_rows", cols).with("scale", 0.125),
                     _ => s,
                 }
             }
@@ -162,7 +162,7 @@ pub fn draw(seed: u64, count: usize) -> Result<Vec<Case>> {
                 continue;
             }
             let place = Place::of(name, &shape);
-            if taken.iter().any(|(o, p)| o == name && p.distance(&place) == 0.0) {
+            if taken.iter().any(|(o, p)| o == name && p.same_work(&place)) {
                 continue;
             }
             taken.push((name, place));

@@ -92,7 +92,7 @@ pub struct Predicted {
 /// Predicts a variant on a machine. Needs no device: the launches are made for invented addresses and only counted.
 pub fn predict(op: &dyn Op, variant: &str, shape: &Shape, chip: &Chip, ceilings: &Ceilings) -> Result<Predicted> {
     let cost = op.cost(shape)?;
-    let p = Calibration::recorded().predict_at(op.name(), variant, shape, &cost, ceilings);
+    let p = Calibration::recorded().estimate(op.name(), variant, shape, &cost, (chip, ceilings)).prediction;
     let launches = coordinates::kernels(op, variant, shape, chip)?;
     Ok(Predicted { cost, floor: p.floor, ns: p.ns, low: p.low, high: p.high, launches })
 }
