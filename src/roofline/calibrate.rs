@@ -280,10 +280,10 @@ mod tests {
     }
 
     /// Where the built-in fits come from. After other runs: `workbench predict calibrate FILES --source SOURCE --json
-    /// data/calibration-h200.json` with the `bench` rows of these folders; of a sweep, those of its `calibration.jsonl` only,
-    /// because its other rows are what predictions are tried on.
+    /// data/calibration-h200.json` with the `bench` rows of these folders; of a sealed sweep, those of its `calibration.jsonl`
+    /// only, because its other rows are what predictions are tried on.
     const SOURCE: &str =
-        "reports/h200/2026-11-30-bench, reports/h200/2026-11-30-bench-late, reports/h200/2026-11-30-sweep";
+        "reports/h200/2026-11-30-bench, reports/h200/2026-11-30-bench-late, reports/h200/2026-11-30-sweep-rehearsal";
 
     #[test]
     fn the_data_file_is_what_the_committed_runs_give() {
@@ -291,6 +291,7 @@ mod tests {
         let mut all: Vec<Point> = Vec::new();
         for folder in SOURCE.split(", ") {
             let mut names: Vec<_> = std::fs::read_dir(root.join(folder)).unwrap().map(|e| e.unwrap().path()).collect();
+            names.retain(|p| p.extension().is_some_and(|e| e == "jsonl"));
             names.sort();
             if names.iter().any(|p| p.ends_with("sealed.jsonl")) {
                 names.retain(|p| p.ends_with("calibration.jsonl"));

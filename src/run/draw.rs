@@ -169,5 +169,9 @@ pub fn draw(seed: u64, count: usize) -> Result<Vec<Case>> {
             cases.push((op, shape));
         }
     }
+    // In no order, so that a run that is cut short misses nothing in particular.
+    for i in (1..cases.len()).rev() {
+        cases.swap(i, draw.rng.range(0, i as u64) as usize);
+    }
     Ok(cases)
 }
