@@ -6,6 +6,7 @@ use crate::plan::meaning::meaning;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// One kernel of a variant, as recorded beside a measured time. As text: `ENTRY blocks=…,cluster=…,threads=…,shared=…,numbers=…:…`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,14 +83,32 @@ impl TryFrom<String> for Kernel {
     }
 }
 
+/// Names of an op's arrays by its shape's words; to describe the arrays themselves can take an op longer than all else here (page
+/// tables, poisoned caches).
+static NAMES: LazyLock<Mutex<BTreeMap<String, Vec<&'static str>>>> = LazyLock::new(Mutex::default);
+
 /// A variant's kernels for a shape, at invented, distinct addresses.
 ///
 /// # Errors
 /// A shape that the variant refuses.
 pub fn kernels(op: &dyn Op, variant: &str, shape: &Shape, chip: &Chip) -> OpResult<Vec<Kernel>> {
+    let words: Vec<String> = Place::of(op.name(), shape).words.into_iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let key = format!("{} {}", op.name(), words.join(","));
+    let names = || NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = names().get(&key).cloned();
+    if let Some(kernels) = known.and_then(|known| at_names(op, variant, shape, chip, &known).ok()) {
+        return Ok(kernels);
+    }
+    let all: Vec<&'static str> = op.buffers(shape, 1)?.iter().map(|b| b.name).collect();
+    let kernels = at_names(op, variant, shape, chip, &all)?;
+    names().insert(key, all);
+    Ok(kernels)
+}
+
+fn at_names(op: &dyn Op, variant: &str, shape: &Shape, chip: &Chip, names: &[&str]) -> OpResult<Vec<Kernel>> {
     let mut at = Bindings::new();
-    for (i, buffer) in op.buffers(shape, 1)?.iter().enumerate() {
-        at.set(buffer.name, (i as u64 + 1) << 40);
+    for (i, name) in names.iter().enumerate() {
+        at.set(name, (i as u64 + 1) << 40);
     }
     at.set("workspace", 1 << 50);
     Ok(op.launches(variant, shape, chip, &at)?.iter().map(Kernel::of).collect())
@@ -191,6 +210,18 @@ mod tests {
         }
         assert!(Kernel::try_from("entry".to_string()).is_err());
         assert!(Kernel::try_from("entry blocks=1,cluster=1,threads=x,shared=0,numbers=".to_string()).is_err());
+    }
+
+    #[test]
+    fn names_kept_from_another_size_give_the_same_kernels() {
+        for op in ops::OPS {
+            for shape in op.bench_shapes() {
+                let variant = op.choose(&shape, &Chip::H200);
+                let names: Vec<&str> = op.buffers(&shape, 1).unwrap().iter().map(|b| b.name).collect();
+                let direct = at_names(*op, variant, &shape, &Chip::H200, &names).unwrap();
+                assert_eq!(kernels(*op, variant, &shape, &Chip::H200).unwrap(), direct, "{} {shape}", op.name());
+            }
+        }
     }
 
     #[test]

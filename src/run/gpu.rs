@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::launch::{Device, Memory, Modules, Prepared, Stream};
 use crate::op::{Arch, Arg, Chip, DType, Init, Launch, Variant};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::rc::Rc;
 
 /// Bytes of the zone on each side of an allocation; a multiple of 256 keeps the alignment.
 const GUARD: u64 = 1024;
@@ -23,7 +23,7 @@ const ALIGN: u64 = 512;
 /// An array: its allocation, which it may share, and its bytes.
 #[derive(Debug)]
 struct Array {
-    memory: Arc<Memory>,
+    memory: Rc<Memory>,
     bytes: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct Gpu {
     stream: Stream,
     allocations: BTreeMap<u64, Array>,
     /// The allocation that small arrays are cut from, and how much of it is taken; it goes with its last array.
-    slab: Option<(Arc<Memory>, u64)>,
+    slab: Option<(Rc<Memory>, u64)>,
     guards: bool,
     /// What was launched since the last wait, for the error that only the wait can see.
     pending: Vec<String>,
@@ -121,7 +121,7 @@ impl Gpu {
     fn alloc_small(&mut self, bytes: u64) -> Result<u64> {
         let (memory, taken) = match self.slab.take() {
             Some((memory, taken)) if taken + bytes.max(1) <= SLAB => (memory, taken),
-            _ => (Arc::new(Memory::new(&self.device, SLAB)?), 0),
+            _ => (Rc::new(Memory::new(&self.device, SLAB)?), 0),
         };
         let address = memory.address() + taken;
         self.allocations.insert(address, Array { memory: memory.clone(), bytes });
@@ -172,14 +172,14 @@ impl Executor for Gpu {
         memory.set(0, guard, GUARD_BYTE, &self.stream)?;
         memory.set(guard + bytes, guard, GUARD_BYTE, &self.stream)?;
         let address = memory.address() + guard;
-        self.allocations.insert(address, Array { memory: Arc::new(memory), bytes });
+        self.allocations.insert(address, Array { memory: Rc::new(memory), bytes });
         Ok(address)
     }
     fn free(&mut self, address: u64) -> Result<()> {
         let array = self.allocations.get(&address);
         let array = array.ok_or_else(|| Error::usage(format!("{address:#x} is no allocation")))?;
         // Memory that others still use is neither given back nor given out again.
-        if Arc::strong_count(&array.memory) == 1 {
+        if Rc::strong_count(&array.memory) == 1 {
             self.wait()?;
         }
         self.allocations.remove(&address);
