@@ -145,6 +145,10 @@ impl Place {
             full.insert("lens".into(), if even { "even" } else { "ragged" }.into());
             full.insert("batch".into(), lens.len().to_string());
             full.insert("ctx".into(), format!("{mean:.0}"));
+            // The longest is what the others are waited for with.
+            full.insert("longest".into(), format!("{:.0}", lens.iter().copied().fold(0.0, f64::max)));
+        } else if let Some(ctx) = full.get("ctx").cloned() {
+            full.insert("longest".into(), ctx);
         }
         let mut place = Self::default();
         for (key, value) in full {
@@ -229,7 +233,7 @@ mod tests {
         let of = |op: &str, text: &str| Place::of(op, &Shape::parse(text).unwrap());
         assert!(of("matmul", "m=1,n=4k,k=4k").same_work(&of("matmul", "m=1,n=4096,k=4096,dtype=bf16,cfg=3")));
         assert!(!of("matmul", "m=1,n=4k,k=4k").same_work(&of("matmul", "m=1,n=4k,k=4k,post=residual")));
-        assert!(of("paged_attention", "batch=2,ctx=1k").same_work(&of("paged_attention", "lens=1000:1048")));
+        assert!(of("paged_attention", "batch=2,ctx=1k").same_work(&of("paged_attention", "lens=1024:1024")));
         assert!(!of("paged_attention", "batch=2,ctx=1k").same_work(&of("paged_attention", "lens=24:2024")));
     }
 }

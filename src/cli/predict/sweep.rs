@@ -96,6 +96,7 @@ pub fn check(args: &CheckArgs, out: &OutputArgs) -> Result<()> {
     };
     let worst = |of: &[&Outcome]| of.iter().max_by(|a, b| a.miss.total_cmp(&b.miss)).map(|o| (*o).clone());
     let mut ops: Vec<&str> = checked.outcomes.iter().map(|o| o.row.op.as_str()).collect();
+    ops.sort_unstable();
     ops.dedup();
     for op in ops {
         let of: Vec<&Outcome> = checked.outcomes.iter().filter(|o| o.row.op == op).collect();
