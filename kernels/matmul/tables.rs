@@ -230,6 +230,8 @@ pub struct SwapAb {
     pub share: u64,
     /// Blocks that shared memory leaves room for on an SM: 2 lets the next kernel's stand beside this one's.
     pub per_sm: u64,
+    /// Blocks that this kernel has on an SM.
+    pub resident: u64,
     /// Whether tiles begin at different places of k.
     pub turn: bool,
     /// Whether L2 is told that weights are read once.
@@ -239,7 +241,8 @@ pub struct SwapAb {
 }
 
 const fn swap_ab(m: u64, operands: u64, consumers: u64, depth: u64, split: u64, share: u64, per_sm: u64) -> SwapAb {
-    SwapAb { m, operands, consumers, depth, split, share, per_sm, turn: false, once: false, early: false }
+    let resident = 1;
+    SwapAb { m, operands, consumers, depth, split, share, per_sm, resident, turn: false, once: false, early: false }
 }
 
 /// The instantiations: rows of x, operands of each consumer, consumers.
@@ -336,15 +339,22 @@ pub struct Cut {
 impl SwapAb {
     /// The cut that six digits name, `cfg` in a shape: the width's place from 1 on (8, 16, 32, 64, 128, 256), operands of
     /// 64 rows in all (1 or 2 of one consumer each, 3, or 4: two of two), slices in a stage, blocks that share k, blocks
-    /// that share x, blocks of an SM; and a seventh that adds up 1 `turn`, 2 `once`, 4 `early`.
+    /// that share x, blocks of an SM (1; 2: its own and one of the next kernel; 3, 4 and 5: two, three and four of its
+    /// own); and a seventh that adds up 1 `turn`, 2 `once`, 4 `early`.
     pub fn numbered(cfg: usize) -> Option<Self> {
         let digits: Vec<u64> = format!("{cfg:07}").bytes().map(|b| u64::from(b - b'0')).collect();
-        let &[width, all, depth, split, share, per_sm, flags] = digits.as_slice() else { return None };
+        let &[width, all, depth, split, share, room, flags] = digits.as_slice() else { return None };
+        let (per_sm, resident) = match room {
+            1 | 2 => (room, 1),
+            3..=5 => (room - 1, room - 1),
+            _ => return None,
+        };
         let (operands, consumers) = if all == 4 { (2, 2) } else { (1, all) };
         let m = 4 << width;
         let clusters = [1, 2, 4, 8].contains(&split) && [1, 2, 4, 8].contains(&share) && split * share <= 8;
         let known = SWAP_AB_KERNELS.contains(&(m, operands, consumers)) && share * 8 <= m;
-        (known && clusters && matches!(depth, 1..=4) && matches!(per_sm, 1 | 2) && flags < 8).then(|| Self {
+        (known && clusters && matches!(depth, 1..=4) && flags < 8).then(|| Self {
+            resident,
             turn: flags & 1 != 0,
             once: flags & 2 != 0,
             early: flags & 4 != 0,
@@ -358,8 +368,8 @@ impl SwapAb {
     /// Tiles that are computed at once. Clusters of more than two leave SMs over where a processing cluster (GPC) has no
     /// multiple of them: an H200 holds 24 of four with a block to an SM, and not 32.
     fn slots(&self, chip: &Chip) -> u64 {
-        let sms = u64::from(chip.sms);
-        let clusters = if self.cluster() > 2 { sms * 8 / 11 } else { sms } / self.cluster();
+        let (sms, few) = (u64::from(chip.sms), self.cluster() > 2 && self.resident == 1);
+        let clusters = if few { sms * 8 / 11 } else { sms * self.resident } / self.cluster();
         clusters.max(1) * self.share
     }
     /// Tiles as even as they get: all of the same height, as many as whole waves of clusters.
@@ -419,7 +429,7 @@ impl SwapAb {
     pub fn lead(&self, cut: &Cut) -> i64 {
         match (self.early, self.per_sm) {
             (false, _) => 0,
-            (true, 1) => i64::from(i32::MAX),
+            (true, room) if room == self.resident => i64::from(i32::MAX),
             (true, _) => cut.stages as i64,
         }
     }
