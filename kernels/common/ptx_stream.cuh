@@ -5,6 +5,7 @@
 
 #ifdef WB_EMULATE
 inline u64 l2_evict_first() { return 0; }
+inline bool elect_one() { return lane_id() == 0; }
 inline bool mbar_test(u64* bar, u32 parity) { return wb_mbar_done(bar, parity); }
 inline void tma_load_2d_hint(void* dst, const TensorMapArg* map, u64* bar, i32 c0, i32 c1, u64) {
     tma_load_2d(dst, map, bar, c0, c1);
@@ -27,6 +28,17 @@ inline void stmatrix_x4_trans(void* row, const u32 (&r)[4]) {
     wb_emu::collective(0xffffffffu, wb_stmatrix_trans, &s, "stmatrix.trans");
 }
 #else
+// True for one lane of a whole warp. What only that lane does, ptxas then knows to be done by one thread: where `lane_id() == 0`
+// says so, it puts a loop around each copy that makes its operands uniform.
+WB_DEVICE bool elect_one() {
+    u32 one;
+    asm volatile(
+        "{.reg .pred p;\n"
+        "elect.sync _|p, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, p;}"
+        : "=r"(one));
+    return one != 0;
+}
 // Whether the phase of that parity is complete, without waiting for it.
 WB_DEVICE bool mbar_test(u64* bar, u32 parity) {
     u32 ok;

@@ -100,7 +100,7 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
 
     if (consumer == C) {
         if (N == 256) setmaxnreg_dec<40>();
-        const bool asks = lane_id() == 0;
+        const bool asks = elect_one();
         const u32 w_bytes = cut.depth * cut.rows * BK * sizeof(T), x_bytes = cut.depth * N * BK * sizeof(T);
         // A thread that asks is soon the bound: it divides once a tile, and a stage costs it additions.
         const i32 x_rows = N / share;
@@ -470,6 +470,7 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
     SWAP_AB_CUTS(T, 16)                                                                                                \
     SWAP_AB_CUTS(T, 32)                                                                                                \
     SWAP_AB_CUTS(T, 64)                                                                                                \
+    SWAP_AB(T, 128, 1, 1, 2)                                                                                           \
     SWAP_AB(T, 128, 1, 2, 1)                                                                                           \
     SWAP_AB(T, 128, 1, 3, 1)                                                                                           \
     SWAP_AB(T, 128, 2, 2, 1)                                                                                           \

@@ -259,6 +259,7 @@ const SWAP_AB_KERNELS: &[(u64, u64, u64)] = &[
     (64, 1, 1),
     (64, 1, 2),
     (64, 2, 2),
+    (128, 1, 1),
     (128, 1, 2),
     (128, 1, 3),
     (128, 2, 2),
@@ -366,10 +367,11 @@ impl SwapAb {
         self.split * self.share
     }
     /// Tiles that are computed at once. Clusters of more than two leave SMs over where a processing cluster (GPC) has no
-    /// multiple of them: an H200 holds 24 of four with a block to an SM, and not 32.
+    /// multiple of them: by the driver's count an H200 holds 30 of four with a block to an SM, and not 33, 62 with two and
+    /// 92 with three.
     fn slots(&self, chip: &Chip) -> u64 {
-        let (sms, few) = (u64::from(chip.sms), self.cluster() > 2 && self.resident == 1);
-        let clusters = if few { sms * 8 / 11 } else { sms * self.resident } / self.cluster();
+        let blocks = u64::from(chip.sms) * self.resident;
+        let clusters = if self.cluster() > 2 { blocks * 10 / 11 } else { blocks } / self.cluster();
         clusters.max(1) * self.share
     }
     /// Tiles as even as they get: all of the same height, as many as whole waves of clusters.
