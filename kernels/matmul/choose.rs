@@ -89,7 +89,6 @@ pub fn wgmma_tile(variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'static 
 pub fn streamk_table(variant: &str) -> Option<&'static [StreamK]> {
     match variant {
         "skinny" => Some(SKINNY),
-        "wgmma_streamk" => Some(WGMMA_STREAMK),
         _ => None,
     }
 }
@@ -209,8 +208,6 @@ const FEW_WEIGHTS: u64 = 64 << 20;
 const SWAP_AB_M: u64 = 256;
 /// Rows of x up to which mma.sync, operands swapped, streams weights as fast as memory gives them.
 const SKINNY_M: u64 = 128;
-/// The largest tile of wgmma_streamk.
-const STREAMK_M: u64 = 256;
 
 /// The variant for a shape: a matrix-vector kernel for one or two rows of x (four where it folds the norm in), a
 /// stream-K kernel while reading the weights is most of the work, full tiles beyond; by wgmma on 9.0, by mma.sync
@@ -233,7 +230,6 @@ pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
     match p.m {
         m if m <= SWAP_AB_M && wgmma && (!p.pre || m <= FOLDED_M) && swap_ab_config(&p, chip).is_ok() => "swap_ab",
         m if m <= SKINNY_M && !wgmma && streams("skinny") => "skinny",
-        m if m <= STREAMK_M && wgmma && streams("wgmma_streamk") => "wgmma_streamk",
         _ if wgmma => "wgmma_cluster",
         _ => "mma",
     }

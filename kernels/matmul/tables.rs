@@ -152,7 +152,7 @@ impl Tile {
 /// Rows of a stored piece of the output, twice for each consumer: what wgmma_cluster keeps beside the ring.
 pub const STORE_BUFFERS: u64 = 2 * 2 * 64 * 64 * 2;
 
-/// An instantiation of a stream-K kernel (`skinny`, `wgmma_streamk`): tiles of 128 weight rows by `m` rows of x.
+/// An instantiation of the stream-K kernel, `skinny`: tiles of 128 weight rows by `m` rows of x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamK {
     pub m: u64,
@@ -177,13 +177,6 @@ pub const SKINNY: &[StreamK] = &[
     StreamK { m: 8, stages: 4, per_sm: 2 },
     StreamK { m: 16, stages: 6, per_sm: 2 },
     StreamK { m: 64, stages: 4, per_sm: 2 },
-];
-
-pub const WGMMA_STREAMK: &[StreamK] = &[
-    StreamK { m: 64, stages: 6, per_sm: 1 },
-    StreamK { m: 128, stages: 6, per_sm: 1 },
-    StreamK { m: 256, stages: 4, per_sm: 1 },
-    StreamK { m: 64, stages: 8, per_sm: 1 },
 ];
 
 impl StreamK {
