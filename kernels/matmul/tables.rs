@@ -128,6 +128,15 @@ pub const MMA: &[Tile] = &[
 pub const WGMMA: &[Tile] =
     &[Tile { m: 128, n: 256, threads: 384, stages: 4 }, Tile { m: 128, n: 128, threads: 384, stages: 6 }];
 
+/// Those of wgmma_cluster: the same, and narrow ones, so that few weights make a tile for every SM; outputs of 96 columns
+/// leave from registers.
+pub const WGMMA_CLUSTER: &[Tile] = &[
+    WGMMA[0],
+    WGMMA[1],
+    Tile { m: 128, n: 96, threads: 384, stages: 7 },
+    Tile { m: 128, n: 64, threads: 384, stages: 8 },
+];
+
 impl Tile {
     /// Stages of 64 k-elements of both operands.
     pub fn shared(&self) -> u64 {
@@ -149,8 +158,19 @@ impl Tile {
     }
 }
 
-/// Rows of a stored piece of the output, twice for each consumer: what wgmma_cluster keeps beside the ring.
-pub const STORE_BUFFERS: u64 = 2 * 2 * 64 * 64 * 2;
+/// Columns of a stored piece of the output.
+const PIECE: u64 = 64;
+
+impl Tile {
+    /// Whether its outputs leave through shared memory: whole pieces.
+    pub fn stores_pieces(&self) -> bool {
+        self.n.is_multiple_of(PIECE)
+    }
+    /// What wgmma_cluster keeps beside the ring: two pieces of 64 rows for each consumer.
+    pub fn store_buffers(&self) -> u64 {
+        if self.stores_pieces() { 2 * 2 * 64 * PIECE * 2 } else { 0 }
+    }
+}
 
 /// An instantiation of the stream-K kernel, `skinny`: tiles of 128 weight rows by `m` rows of x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -158,6 +158,8 @@ WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const 
 WGMMA(bf16, 256, 4)
 WGMMA(bf16, 128, 6)
 WGMMA(bf16, 96, 7)
+WGMMA(bf16, 64, 8)
 WGMMA(f16, 256, 4)
 WGMMA(f16, 128, 6)
 WGMMA(f16, 96, 7)
+WGMMA(f16, 64, 8)
