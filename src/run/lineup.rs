@@ -47,11 +47,13 @@ impl Lineup {
     ) -> Result<Self> {
         let chip = gpu.chip();
         let (mut variants, mut refused) = plan.which.variants(op, shape, &chip)?;
-        variants.retain(|(name, shape)| match op.variant(name).map_err(Into::into).and_then(|v| gpu.can_run(op.name(), v)) {
-            Ok(()) => true,
-            Err(e) => {
-                refused.push(Refusal::new(op, name, shape, e.what));
-                false
+        variants.retain(|(name, shape)| {
+            match op.variant(name).map_err(Into::into).and_then(|v| gpu.can_run(op.name(), v)) {
+                Ok(()) => true,
+                Err(e) => {
+                    refused.push(Refusal::new(op, name, shape, e.what));
+                    false
+                }
             }
         });
         let mut lineup = Self {
