@@ -411,7 +411,7 @@ impl SwapAb {
         let chunks = p.k.div_ceil(64 * self.depth).div_ceil(self.split);
         let gain = if p.pre { chunks * self.depth * 64 * 2 } else { 0 };
         // A larger exchange would take stages from the ring, and waits for the ring's end instead.
-        let drained = sums > 16 << 10;
+        let drained = sums > 32 << 10;
         let kept = if drained { 0 } else { sums };
         let budget = ((u64::from(chip.shared_optin) + RESERVED) / self.per_sm).saturating_sub(RESERVED + self.fixed());
         // At least two: what then does not fit is refused.
