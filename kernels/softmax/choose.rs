@@ -29,6 +29,11 @@ pub fn whole_vectors(s: &Size) -> bool {
     s.cols.is_multiple_of(16 / s.dtype.size())
 }
 
+/// The same in runs of the bulk kernel, which begin on lines of 128 bytes.
+fn vectors_in_lines(s: &Size) -> u64 {
+    vectors(s) + if (s.cols * s.dtype.size()).is_multiple_of(128) { 0 } else { 7 }
+}
+
 /// 16-byte vectors that a row may touch: one more where rows do not begin on a boundary.
 pub fn vectors(s: &Size) -> u64 {
     let lanes = 16 / s.dtype.size();
@@ -100,7 +105,7 @@ const BESIDE: u64 = 2 << 10;
 
 /// None where a row exceeds what eight blocks hold.
 pub fn bulk(s: &Size, chip: &Chip) -> Option<Bulk> {
-    let v = vectors(s).max(1);
+    let v = vectors_in_lines(s).max(1);
     let t = &s.tuning;
     if v <= LONG_RUN && t.blocks == 0 {
         let warps = if t.warps > 0 { t.warps.min(8) } else { 2 };

@@ -4,9 +4,6 @@
 // row or of several short ones.
 #include "row.cuh"
 
-// Streaming stores are worth 4 %, but not where half of a row is zeros that are written while the rest is read.
-#define STREAM(MASK) ((MASK) != MASK_CAUSAL)
-
 // LANES lanes share a row; a warp does 32 / LANES * R rows.
 template <class T, int MASK, bool ALIGNED, int LANES, int V, int R> WB_DEVICE void by_warp(const Problem<T>& p) {
     constexpr i32 GROUPS = 32 / LANES;
@@ -26,7 +23,7 @@ template <class T, int MASK, bool ALIGNED, int LANES, int V, int R> WB_DEVICE vo
         Row<T, MASK, ALIGNED> here(p, min(row, p.rows - 1));
         Stat all = warp_combine<LANES>(part[r].digest(here, lane, LANES));
         if (r == R - 1) pdl_launch();
-        if (row < p.rows) part[r].store(here, lane, LANES, all, STREAM(MASK));
+        if (row < p.rows) part[r].store(here, lane, LANES, all);
     }
 }
 
@@ -41,13 +38,13 @@ template <class T, int MASK, bool ALIGNED> WB_DEVICE void by_block(const Problem
     Part<T, MASK, ALIGNED, V> part;
     Stat all = block_combine(part.take(row, first, step), scratch);
     pdl_launch();
-    part.store(row, first, step, all, STREAM(MASK));
+    part.store(row, first, step, all);
 }
 
 // Names: lanes of a row, vectors of a lane, rows of a lane. Rows that are whole vectors have their own kernels, a third of
 // the instructions.
 #define BY_WARP(T, NAME, MASK, ALIGNED, LANES, V, R)                                                              \
-    WB_KERNEL void __launch_bounds__(128, 8) softmax_fused_##NAME##_##LANES##x##V##x##R(SOFTMAX_ARGS(T)) {        \
+    WB_KERNEL void __launch_bounds__(64, 16) softmax_fused_##NAME##_##LANES##x##V##x##R(SOFTMAX_ARGS(T)) {        \
         by_warp<T, MASK, ALIGNED, LANES, V, R>(SOFTMAX_PROBLEM(T));                                               \
     }                                                                                                             \
     WB_ENTRY(softmax_fused_##NAME##_##LANES##x##V##x##R)

@@ -57,8 +57,9 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
     let (entry, blocks, threads, cluster) = match variant {
         "fused" => match choose::fused(s, aligned).expect("`supports` has asked") {
             Fused::Warp { lanes, vectors, rows: r } => {
-                let per_block = 4 * (32 / lanes) * r;
-                (format!("{entry}_{fit}_{lanes}x{vectors}x{r}"), rows.div_ceil(per_block), 128, 1)
+                // Two warps: smaller blocks end and are replaced at more even intervals.
+                let per_block = 2 * (32 / lanes) * r;
+                (format!("{entry}_{fit}_{lanes}x{vectors}x{r}"), rows.div_ceil(per_block), 64, 1)
             }
             Fused::Block { threads } => (format!("{entry}_{fit}_block"), rows, threads, 1),
         },

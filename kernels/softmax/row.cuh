@@ -4,7 +4,7 @@
 // Scores are kept in base 2: t = (x * scale + mask) * log2(e), so the exponential is one instruction.
 #pragma once
 
-#include "../common/ptx_once.cuh"
+#include "../common/wb.cuh"
 
 // Which scores take part. NONE: all. CAUSAL: columns below the row's limit. BOOL: mask byte is not zero. ADD: mask is
 // added.
@@ -91,7 +91,7 @@ template <class T, int MASK, bool ALIGNED> struct Row {
     // The vector's bytes, those of neighbouring rows included where they exist.
     WB_DEVICE Vec16 load(i32 c) const {
         const T* at = x + c;
-        if (whole(c) || (at >= p.x && at + N <= p.x + p.rows * p.cols)) return ld16_once(at);
+        if (whole(c) || (at >= p.x && at + N <= p.x + p.rows * p.cols)) return ld16(at);
         Vec16 v{{0, 0, 0, 0}};
         T* parts = reinterpret_cast<T*>(&v);
 #pragma unroll
@@ -150,10 +150,9 @@ template <class T, int MASK, bool ALIGNED> struct Row {
         if (ALIGNED && MASK != MASK_CAUSAL) return false;
         return (!ALIGNED && c < 0) || c + N > limit;
     }
-    // `stream`: the lines are the first that L2 gives up.
-    WB_DEVICE void store(i32 c, const float* y, bool stream = false) const {
+    WB_DEVICE void store(i32 c, const float* y) const {
         if (whole(c)) {
-            stream ? st16_stream(out + c, pack16<T>(y)) : st16(out + c, pack16<T>(y));
+            st16(out + c, pack16<T>(y));
             return;
         }
 #pragma unroll
@@ -219,7 +218,7 @@ template <class T, int MASK, bool ALIGNED, int V> struct Part {
         issue(row, first, step);
         return digest(row, first, step);
     }
-    WB_DEVICE void store(const Row<T, MASK, ALIGNED>& row, i32 first, i32 step, Stat all, bool stream = false) {
+    WB_DEVICE void store(const Row<T, MASK, ALIGNED>& row, i32 first, i32 step, Stat all) {
         float f = factor(max, all);
         i32 end = row.vectors();
 #pragma unroll
@@ -235,7 +234,7 @@ template <class T, int MASK, bool ALIGNED, int V> struct Part {
                     if (c + i >= row.limit) t[j * N + i] = 0.0f;
                 }
             }
-            row.store(c, t + j * N, stream);
+            row.store(c, t + j * N);
         }
     }
 };
