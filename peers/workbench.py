@@ -88,7 +88,9 @@ class Workbench:
                 config.stream = stream
                 self.check(self.driver.cuLaunchKernelEx(ctypes.byref(config), function, pointers, None), entry)
 
-        return Contender("workbench", call, variant=plan["variant"], peer=None)
+        contender = Contender("workbench", call, variant=plan["variant"])
+        contender.extra["peer"] = None  # a row of ours, which `workbench bench --from` takes as such
+        return contender
 
     def prepared(self, launch, tensors):
         """Function, configuration and argument pointers of a launch, and what must stay alive with them."""

@@ -334,7 +334,7 @@ fn every_width_of_softmax() {
             continue;
         }
         // Three rows, so that rows of odd width begin anywhere in a vector.
-        for cols in (1..=1040).chain((1041..4096).step_by(37)) {
+        for cols in 1..=4096 {
             let dtype = ["bf16", "f16", "f32"][cols % 3];
             let shape = shape(&format!("rows=3,cols={cols},dtype={dtype}"));
             let outcome = verify::check(&mut exec, op, v, &shape, cols as u64).unwrap();

@@ -7,14 +7,17 @@
 // anybody's stores.
 #include "exchange.cuh"
 
+// Streaming stores where rows begin anywhere in a line (2048 x 50257: 103 µs instead of 115); plain ones elsewhere.
+#define STREAM(FIT) ((FIT) == FIT_ANY)
+
 // A warp's run of one row: whole vectors that it sees come by the copy engine; columns in a vector that is only partly of the
 // row, or only partly seen under a causal mask, are fewer than 16 in a row, and the run that has them gives each a lane.
 //
 // Runs are `each` vectors on the grid of 128-byte lines, so that a warp's loads and stores of 512 bytes touch four of them: the
 // first begins up to 7 vectors before the row. With KEPT, each lane has so many vectors more of the run in registers.
-template <class T, int MASK, bool ALIGNED, int KEPT> struct Run {
+template <class T, int MASK, int FIT, int KEPT> struct Run {
     static constexpr i32 N = Lanes<T>::n, U = 2;
-    const Row<T, MASK, ALIGNED>& row;
+    const Row<T, MASK, FIT>& row;
     unsigned char* home;
     u64* arrived;
     i32 lane, base, end, middle;  // up to `middle` in shared memory, from there in registers
@@ -23,13 +26,13 @@ template <class T, int MASK, bool ALIGNED, int KEPT> struct Run {
     i32 alone;        // this lane's own column, or -1
     float score;      // its score
 
-    WB_DEVICE Run(const Row<T, MASK, ALIGNED>& row, unsigned char* home, u64* arrived, i32 part, i32 each)
+    WB_DEVICE Run(const Row<T, MASK, FIT>& row, unsigned char* home, u64* arrived, i32 part, i32 each)
         : row(row), home(home), arrived(arrived), lane(static_cast<i32>(lane_id())), alone(-1), score(WB_NEG_INF) {
         base = part * (each + 32 * KEPT) - static_cast<i32>((reinterpret_cast<u64>(row.x) >> 4) & 7u);
         end = min(base + each + 32 * KEPT, row.vectors());
         i32 whole = row.shift > 0 ? 1 : 0, seen = (row.shift + row.limit) / N;
         first = max(base, whole), last = min(end, seen), middle = KEPT > 0 ? min(last, base + each) : last;
-        if (ALIGNED && MASK != MASK_CAUSAL) return;
+        if (FIT >= FIT_ALIGNED && MASK != MASK_CAUSAL) return;
         // The vector before the whole ones and the one behind them.
         i32 column = lane < N ? lane : -1, until = min(row.limit, N - row.shift), at = 0;
         bool head = row.shift > 0;
@@ -41,13 +44,17 @@ template <class T, int MASK, bool ALIGNED, int KEPT> struct Run {
         if (column >= 0 && column < until && at >= base && at < end) alone = column;
     }
     WB_DEVICE unsigned char* at(i32 k) const { return home + (k - base) * 16; }
+    // This lane's first vector: not one of those before the row, of which there are fewer than 32.
+    WB_DEVICE i32 begin() const { return base + lane + (base + lane < first ? 32 : 0); }
 
-    // Begins the copy; reads single columns; writes the zeros of hidden ones meanwhile.
-    WB_DEVICE void issue() {
+    // Begins the copy, of lines that L2 gives up first where `once`; reads single columns; writes the zeros of hidden ones
+    // meanwhile.
+    WB_DEVICE void issue(bool once) {
         if (lane == 0 && first < middle) {
             u32 bytes = static_cast<u32>(middle - first) * 16;
             mbar_arrive_expect_tx(arrived, bytes);
-            bulk_load(at(first), row.x + row.column(first), bytes, arrived);
+            const T* from = row.x + row.column(first);
+            once ? bulk_load_once(at(first), from, bytes, arrived) : bulk_load(at(first), from, bytes, arrived);
         }
 #pragma unroll
         for (i32 e = 0; e < KEPT; e++) {
@@ -95,14 +102,13 @@ template <class T, int MASK, bool ALIGNED, int KEPT> struct Run {
     WB_DEVICE Stat take() const {
         Stat own{score, alone < 0 ? 0.0f : ex2(score - finite(score))};
         if (first < middle) mbar_wait(arrived, 0);
-        for (i32 k0 = base; k0 < middle; k0 += 32 * U) {
+        for (i32 k = begin(); k < middle; k += 32 * U) {
             Vec16 v[U];
             bool live[U];
 #pragma unroll
             for (i32 u = 0; u < U; u++) {
-                i32 k = k0 + u * 32 + lane;
-                live[u] = k >= first && k < middle;
-                v[u] = live[u] ? ld16(at(k)) : Vec16{{0, 0, 0, 0}};
+                live[u] = u == 0 || k + u * 32 < middle;
+                v[u] = live[u] ? ld16(at(k + u * 32)) : Vec16{{0, 0, 0, 0}};
             }
             meet<U>(own, v, live);
         }
@@ -120,12 +126,10 @@ template <class T, int MASK, bool ALIGNED, int KEPT> struct Run {
             unpack16<T>(v, y);
 #pragma unroll
             for (i32 i = 0; i < N; i++) y[i] = ex2(fmaf(y[i], row.p.scale2, 0.0f) - reference) * f;
-            st16(row.out + row.column(k), pack16<T>(y));
+            STREAM(FIT) ? st16_stream(row.out + row.column(k), pack16<T>(y)) : st16(row.out + row.column(k), pack16<T>(y));
         };
 #pragma unroll 2
-        for (i32 k = base + lane; k < middle; k += 32) {
-            if (k >= first) leave(k, ld16(at(k)));
-        }
+        for (i32 k = begin(); k < middle; k += 32) leave(k, ld16(at(k)));
 #pragma unroll
         for (i32 e = 0; e < KEPT; e++) {
             i32 k = middle + e * 32 + lane;
@@ -135,28 +139,8 @@ template <class T, int MASK, bool ALIGNED, int KEPT> struct Run {
     }
 };
 
-// A warp a row: nothing is shared, no barrier but the copy's own.
-template <class T, int MASK, bool ALIGNED, int KEPT> WB_DEVICE void by_warp(const Problem<T>& p, i32 each) {
-    WB_DYN_SHARED(unsigned char, smem);
-    __shared__ __align__(8) u64 arrived[32];
-    i32 warp = static_cast<i32>(warp_id());
-    if (lane_id() == 0) {
-        mbar_init(arrived + warp, 1);
-        fence_mbar_init();
-    }
-    pdl_wait();
-    i64 r = static_cast<i64>(blockIdx.x) * (blockDim.x >> 5) + warp;
-    if (r >= p.rows) return;
-    Row<T, MASK, ALIGNED> row(p, r);
-    Run<T, MASK, ALIGNED, KEPT> run(row, smem + warp * each * 16, arrived + warp, 0, each);
-    run.issue();
-    Stat own = run.take();
-    pdl_launch();
-    run.put(warp_combine<32>(own));
-}
-
 // A block a row, or the blocks of a cluster.
-template <class T, int MASK, bool ALIGNED, int KEPT> WB_DEVICE void by_block(const Problem<T>& p, i32 each) {
+template <class T, int MASK, int FIT, int KEPT> WB_DEVICE void by_block(const Problem<T>& p, i32 each, i32 once) {
     WB_DYN_SHARED(unsigned char, smem);
     __shared__ __align__(16) Exchange exchange;
     __shared__ __align__(8) u64 arrived[32];
@@ -167,30 +151,27 @@ template <class T, int MASK, bool ALIGNED, int KEPT> WB_DEVICE void by_block(con
         mbar_init(arrived + warp, 1);
         fence_mbar_init();
     }
+    __syncwarp();
     exchange.begin();
     pdl_wait();
-    Row<T, MASK, ALIGNED> row(p, blockIdx.x / blocks);
-    Run<T, MASK, ALIGNED, KEPT> run(row, smem + warp * each * 16, arrived + warp, rank * warps + warp, each);
-    run.issue();
+    Row<T, MASK, FIT> row(p, blockIdx.x / blocks);
+    Run<T, MASK, FIT, KEPT> run(row, smem + warp * each * 16, arrived + warp, rank * warps + warp, each);
+    run.issue(once != 0);
     Stat all = block_combine(run.take(), scratch);
     pdl_launch();
     run.put(exchange.combine(all));
 }
 
-#define BULK(T, NAME, MASK, FIT, ALIGNED, FORM, FUNCTION, KEPT, BOUNDS)                                                 \
-    WB_KERNEL void __launch_bounds__(BOUNDS) softmax_bulk_##NAME##_##FIT##_##FORM(SOFTMAX_ARGS(T), i32 each) {          \
-        FUNCTION<T, MASK, ALIGNED, KEPT>(SOFTMAX_PROBLEM(T), each);                                                     \
+#define BULK(T, NAME, MASK, FORM, FIT, KEPT)                                                                            \
+    WB_KERNEL void __launch_bounds__(1024, 1) softmax_bulk_##NAME##_##FORM(SOFTMAX_ARGS(T), i32 each, i32 once) {       \
+        by_block<T, MASK, FIT, KEPT>(SOFTMAX_PROBLEM(T), each, once);                                                   \
     }                                                                                                                   \
-    WB_ENTRY(softmax_bulk_##NAME##_##FIT##_##FORM)
-// Registers for 32 warps on a multiprocessor at least. Whole-vector rows need 40, for three blocks of 16 warps.
-#define OF_WARP 256, 4
-#define OF_BLOCK 1024, 1
-#define KERNELS(T, NAME, MASK)                                              \
-    BULK(T, NAME, MASK, aligned, true, warp, by_warp, 0, OF_WARP)           \
-    BULK(T, NAME, MASK, aligned, true, block, by_block, 0, OF_BLOCK)        \
-    BULK(T, NAME, MASK, any, false, warp, by_warp, 0, OF_WARP)              \
-    BULK(T, NAME, MASK, any, false, block, by_block, 0, OF_BLOCK)           \
-    BULK(T, NAME, MASK, any, false, most, by_block, 2, OF_BLOCK)
+    WB_ENTRY(softmax_bulk_##NAME##_##FORM)
+// `most`: for rows longer than shared memory, two vectors of each lane in registers.
+#define KERNELS(T, NAME, MASK)                    \
+    BULK(T, NAME, MASK, aligned, FIT_ALIGNED, 0)  \
+    BULK(T, NAME, MASK, any, FIT_ANY, 0)          \
+    BULK(T, NAME, MASK, most, FIT_ANY, 2)
 
 KERNELS(bf16, bf16_none, MASK_NONE)
 KERNELS(bf16, bf16_causal, MASK_CAUSAL)
