@@ -6,17 +6,22 @@
 use super::{Mask, Size};
 use crate::op::{Chip, DType, OpResult};
 
-/// Vectors of a thread of the cluster kernel, and of the fused one without a mask array.
+/// Vectors of a thread of the cluster kernel, and of the fused one's warps.
 pub const EACH: u64 = 4;
 
-/// Vectors of each of the fused kernel's up to 512 threads: two where mask vectors need registers too.
-fn fused_each(s: &Size) -> u64 {
-    if matches!(s.mask, Mask::Bool | Mask::Additive) { EACH / 2 } else { EACH }
+/// Vectors of each of the fused kernel's up to 512 threads: two where mask vectors need registers too, and where a row without a
+/// mask is short enough (32768 x 4096: 127.9 µs, with four 131.7).
+pub fn fused_each(s: &Size) -> u64 {
+    match s.mask {
+        Mask::Bool | Mask::Additive => 2,
+        Mask::None if vectors(s) <= 512 => 2,
+        _ => EACH,
+    }
 }
 
 /// Vectors of the longest row that one block of the fused kernel holds.
 fn fused_most(s: &Size) -> u64 {
-    512 * fused_each(s)
+    512 * if matches!(s.mask, Mask::Bool | Mask::Additive) { EACH / 2 } else { EACH }
 }
 
 /// Largest block.
@@ -107,8 +112,19 @@ pub struct Bulk {
 }
 
 /// Vectors of a warp's run (4 KiB): with twice as many the passes of a row take so long that fewer rows are being read
-/// (4096 x 32768: 133.1 µs instead of 130.9). Rows of up to 512 vectors have runs of half of that.
+/// (4096 x 32768: 133.1 µs instead of 130.9).
 const RUN: u64 = 256;
+
+/// The run for a row of `v` vectors, as measured: 8 warps for 8192 columns of bf16, 12 for 16384; rows of odd width 10 for each half
+/// of 50257.
+fn run(s: &Size, v: u64) -> u64 {
+    match v {
+        0..=1024 => RUN / 2,
+        1025..=2048 => 176,
+        _ if whole_vectors(s) => RUN,
+        _ => 320,
+    }
+}
 /// Bytes of a block's part of a row: three of them are resident, one reads, one computes, one writes.
 const PART: u64 = 64 << 10;
 /// Shared memory that a block needs besides.
@@ -125,23 +141,26 @@ pub fn bulk(s: &Size, chip: &Chip) -> Option<Bulk> {
     let (sms, room) = (u64::from(chip.sms), u64::from(chip.shared_optin).saturating_sub(BESIDE) / 16);
     if t.blocks == 0 && v > MOST_BLOCKS * room {
         // More warps hold more in registers, and take longer.
-        let some = [if t.warps > 0 { t.warps } else { 20 }, if t.warps > 0 { t.warps } else { 32 }];
-        let large = some.into_iter().map(|warps| {
+        let some = if t.warps > 0 { [t.warps; 3] } else { [16, 28, 32] };
+        let mut large = some.into_iter().map(|warps| {
             let each = v.div_ceil(LARGE_CLUSTER * warps).saturating_sub(32 * KEPT).next_multiple_of(8);
             Bulk { blocks: LARGE_CLUSTER, warps, each, most: true, once: false }
         });
-        return large.filter(|b| sms > 8 * (LARGE_CLUSTER - 1) && b.warps * b.each <= room).next();
+        return large.find(|b| sms > 8 * (LARGE_CLUSTER - 1) && b.warps * b.each <= room);
     }
     // One wave: all rows are on the chip at once, in blocks so small that they end at different times: stores of one row beside
     // loads of another.
     let one_wave = s.rows * v <= sms * room;
     let blocks = match t.blocks {
         0 if one_wave && v >= 4 * RUN => v.div_ceil(8 * RUN).next_power_of_two().max(2).min(MOST_BLOCKS),
-        0 => (16 * v).div_ceil(PART).next_power_of_two().min(MOST_BLOCKS),
+        // Rows that need four blocks are better off with eight (1024 x 128256: 129.0 µs for 130.3).
+        0 => match (16 * v).div_ceil(PART).next_power_of_two() {
+            few @ 1..=2 => few,
+            _ => MOST_BLOCKS,
+        },
         blocks => blocks,
     };
-    let run = if v <= 2 * RUN { RUN / 2 } else { RUN };
-    let warps = if t.warps > 0 { t.warps } else { v.div_ceil(blocks * run).min(32) };
+    let warps = if t.warps > 0 { t.warps } else { v.div_ceil(blocks * run(s, v)).min(32) };
     let each = v.div_ceil(blocks * warps).next_multiple_of(8);
     (warps * each <= room).then_some(Bulk { blocks, warps, each, most: false, once: one_wave })
 }
@@ -182,10 +201,10 @@ pub fn choose(s: &Size, chip: &Chip) -> &'static str {
     let v = vectors(s);
     // A few rows leave most multiprocessors without work unless several blocks share each.
     let wide = v > fused_most(s) || (v >= EACH * 256 && s.rows < u64::from(chip.sms));
-    // The longest rows read once, where that is faster: with more of them than there are clusters of sixteen, to read each twice is
-    // (64 x 2000000: 234 and 255 µs; 3 rows: 55 and 25).
-    let once = |b: Bulk| !b.most || s.rows * b.blocks <= u64::from(chip.sms);
-    if v > fused_most(s) && supports("bulk", s, chip).is_ok() && bulk(s, chip).is_some_and(once) {
+    // A row in shared memory: above 1024 vectors, without a mask from 513 on where there is a row for each multiprocessor.
+    let enough = s.rows >= u64::from(chip.sms);
+    let bulky = v > fused_most(s) || (s.mask == Mask::None && v > 512 && enough);
+    if bulky && supports("bulk", s, chip).is_ok() {
         "bulk"
     } else if wide && supports("cluster", s, chip).is_ok() {
         "cluster"
@@ -215,8 +234,9 @@ mod tests {
         assert_eq!(fused("rows=9,cols=256"), warp(8, 4, 1));
         assert_eq!(fused("rows=9,cols=264"), warp(16, 4, 1));
         assert_eq!(fused("rows=9,cols=1024"), warp(32, 4, 1));
-        assert_eq!(fused("rows=9,cols=1025"), block(64));
-        assert_eq!(fused("rows=9,cols=2048"), block(64));
+        assert_eq!(fused("rows=9,cols=1025"), block(96));
+        assert_eq!(fused("rows=9,cols=2048"), block(128));
+        assert_eq!(fused("rows=9,cols=2048,mask=causal"), block(64));
         assert_eq!(fused("rows=9,cols=5000"), block(160));
         assert_eq!(fused("rows=9,cols=16384"), block(512));
         assert_eq!(fused("rows=9,cols=8192,mask=bool"), block(512));
@@ -252,11 +272,14 @@ mod tests {
         let h200 = Chip::H200;
         let a100 = Chip { sm: 80, sms: 108, l2_bytes: 40 << 20, shared_optin: 166_912 };
         assert_eq!(choose(&of("rows=65536,cols=1024"), &h200), "fused");
-        assert_eq!(choose(&of("rows=8192,cols=16384"), &h200), "fused");
+        assert_eq!(choose(&of("rows=32768,cols=4096"), &h200), "fused");
+        assert_eq!(choose(&of("rows=8192,cols=16384"), &h200), "bulk");
+        assert_eq!(choose(&of("rows=8192,cols=16384,mask=causal"), &h200), "fused");
         assert_eq!(choose(&of("rows=8192,cols=32768"), &h200), "bulk");
         assert_eq!(choose(&of("rows=8192,cols=32768,mask=additive"), &h200), "cluster");
         assert_eq!(choose(&of("rows=2,cols=2m"), &h200), "bulk");
-        assert_eq!(choose(&of("rows=64,cols=2m"), &h200), "cluster");
+        assert_eq!(choose(&of("rows=64,cols=2m"), &h200), "bulk");
+        assert_eq!(choose(&of("rows=2,cols=3m"), &h200), "cluster");
         assert_eq!(choose(&of("rows=8192,cols=16384"), &a100), "fused");
         assert_eq!(choose(&of("rows=8192,cols=40000"), &a100), "online");
         assert_eq!(choose(&of("rows=4,cols=16384"), &h200), "cluster");
@@ -272,7 +295,10 @@ mod tests {
         let bulk = |text: &str| bulk(&of(text), &Chip::H200);
         assert_eq!(bulk("rows=32768,cols=4096"), part(1, 4, 128, false));
         assert_eq!(bulk("rows=4096,cols=32768"), part(1, 16, 256, false));
-        assert_eq!(bulk("rows=1024,cols=128256"), part(4, 16, 256, false));
+        assert_eq!(bulk("rows=8192,cols=8192"), part(1, 8, 128, false));
+        assert_eq!(bulk("rows=8192,cols=16384"), part(1, 12, 176, false));
+        assert_eq!(bulk("rows=2048,cols=50257"), part(2, 10, 320, false));
+        assert_eq!(bulk("rows=1024,cols=128256"), part(8, 8, 256, false));
         assert_eq!(bulk("rows=64,cols=128256"), part(8, 8, 256, true));
         // What fits no cluster of eight takes sixteen and registers; on a chip with fewer multiprocessors there may be no such cluster.
         let longest = bulk("rows=1,cols=2000000").unwrap();

@@ -67,7 +67,7 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
                     let per_block = 2 * (32 / lanes) * r;
                     (format!("{entry}_{fit}_{lanes}x{vectors}x{r}"), rows.div_ceil(per_block), 64, 1)
                 }
-                Fused::Block { threads } => (format!("{entry}_{fit}_block"), rows, threads, 1),
+                Fused::Block { threads } => (format!("{entry}_{fit}_block{}", choose::fused_each(s)), rows, threads, 1),
             }
         }
         "cluster" => {
