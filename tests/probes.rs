@@ -150,10 +150,7 @@ fn unfused_passes_scale_and_add() {
                 };
                 let ((x, xs), (mask, ms)) = (array(e, len)?, array(e, period)?);
                 let y = e.alloc(len * 2)?;
-                let two = [
-                    unfused::scale(x, y, len, 0.125, dtype),
-                    unfused::add_mask(y, mask, y, len, period, dtype),
-                ];
+                let two = [unfused::scale(x, y, len, 0.125, dtype), unfused::add_mask(y, mask, y, len, period, dtype)];
                 let one = [unfused::scale_add_mask(x, mask, y, len, period, 0.125, dtype)];
                 for launches in [&two[..], &one] {
                     e.write(y, &vec![0xff; len as usize * 2])?;

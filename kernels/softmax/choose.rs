@@ -181,7 +181,9 @@ pub fn supports(variant: &str, s: &Size, chip: &Chip) -> OpResult<()> {
             "softmax/bulk: takes mask=none and mask=causal; a mask array is read beside registers"
         )),
         "bulk" => match bulk(s, chip) {
-            None => Err(crate::op_error!("softmax/bulk: cols={cols} exceeds what the blocks of a cluster hold on this chip")),
+            None => Err(crate::op_error!(
+                "softmax/bulk: cols={cols} exceeds what the blocks of a cluster hold on this chip"
+            )),
             Some(b) if rows * b.blocks > i32::MAX as u64 => {
                 Err(crate::op_error!("softmax/bulk: rows={rows} times {} blocks exceed the grid's 2^31 - 1", b.blocks))
             }
