@@ -8,9 +8,11 @@ use crate::op_error;
 
 /// Rows of weights a block (wgmma.cu: kRows).
 const ROWS: u64 = 256;
-const WARPS: u64 = 8;
-/// Tiles of rows a warp (wgmma.cu: kTiles).
-const TILES: u64 = 2;
+const WARPS: u64 = 16;
+/// Tiles of rows a warp, and as many parts of k in a block (wgmma.cu: Shares).
+fn tiles(columns: u64) -> u64 {
+    if columns < 32 { 2 } else { 1 }
+}
 /// Columns of sums in shared memory at once (wgmma.cu: kPass), beside x and weights.
 const PASS: u64 = 16;
 /// Columns of x that a block takes.
@@ -45,7 +47,7 @@ fn step(columns: u64) -> u64 {
 
 /// Units in a warp's ring (wgmma.cu: Depth).
 fn depth(spec: &Spec, columns: u64) -> u64 {
-    if columns >= 32 && spec.groups_per_chunk() == 4 { 2 } else { 3 }
+    if columns < 32 || spec.groups_per_chunk() == 4 { 2 } else { 3 }
 }
 
 /// Bytes of a chunk of x as the products take it (wgmma.cu: Tile).
@@ -58,17 +60,22 @@ fn shared(spec: &Spec, p: &Plan) -> u64 {
     let x = 3 * step(p.columns) * tile(spec, p.columns);
     let groups = UNIT * spec.groups_per_chunk();
     let scales = groups * 32 + if spec.asym { (groups * 8).next_multiple_of(16) } else { 0 };
-    let rings = WARPS * depth(spec, p.columns) * TILES * (UNIT * 1024 + scales);
+    let rings = WARPS * depth(spec, p.columns) * tiles(p.columns) * (UNIT * 1024 + scales);
     let sums = |columns: u64| columns * (ROWS + 4) * 4;
     // A cluster's sums lie where x and weights were.
     if p.split > 1 { (x + rings).max(sums(p.columns)) } else { x + rings + sums(p.columns.min(PASS)) }
 }
 
-/// Clusters that are resident at once: a cluster's blocks sit on multiprocessors of one GPC, of 18 on an H200 and fewer in
-/// some. Measured there: 24 clusters of four are, 24 of five, 32 of four and 16 of eight are not.
+/// Clusters that are resident at once, one block a multiprocessor: a cluster's blocks sit on multiprocessors of one GPC, of 18 on
+/// an H200 and fewer in some. Of that card `cudaOccupancyMaxActiveClusters` says it; of others the estimate is low.
 fn resident(chip: &Chip, split: u64) -> u64 {
+    const H200: [u64; 8] = [132, 66, 39, 30, 22, 17, 15, 15];
     let sms = u64::from(chip.sms);
-    if split == 1 || sms < 18 { (sms / split).max(1) } else { sms / 18 * (18 / split) }
+    match H200.get(split as usize - 1) {
+        Some(clusters) if sms == 132 => *clusters,
+        _ if split == 1 || sms < 18 => (sms / split).max(1),
+        _ => sms / 18 * (18 / split),
+    }
 }
 
 /// Blocks of a cluster for `items` blocks of rows. Counted in units of 256 rows, which take about a microsecond: those of the
@@ -121,7 +128,7 @@ fn padded(spec: &Spec) -> u64 {
 fn parts(spec: &Spec, p: &Plan) -> [u64; 3] {
     let uneven = p.split == 1 && !p.items.is_multiple_of(p.blocks.max(1));
     let flags = if uneven { (p.slices * p.items * 4).next_multiple_of(256) } else { 0 };
-    let sums = if uneven { p.slices * p.blocks * 2 * ROWS * p.columns * 4 } else { 0 };
+    let sums = if uneven { p.slices * p.blocks * 2 * tiles(p.columns) * ROWS * p.columns * 4 } else { 0 };
     [flags, sums, p.slices * padded(spec) / 128 * tile(spec, p.columns)]
 }
 
