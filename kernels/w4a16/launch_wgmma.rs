@@ -8,11 +8,9 @@ use crate::op_error;
 
 /// Rows of weights a block (wgmma.cu: kRows).
 const ROWS: u64 = 256;
-const WARPS: u64 = 16;
-/// Tiles of rows a warp, and as many parts of k in a block (wgmma.cu: Shares).
-fn tiles(columns: u64) -> u64 {
-    if columns < 32 { 2 } else { 1 }
-}
+const WARPS: u64 = 8;
+/// Tiles of rows a warp (wgmma.cu: kTiles).
+const TILES: u64 = 2;
 /// Columns of sums in shared memory at once (wgmma.cu: kPass), beside x and weights.
 const PASS: u64 = 16;
 /// Columns of x that a block takes.
@@ -47,7 +45,7 @@ fn step(columns: u64) -> u64 {
 
 /// Units in a warp's ring (wgmma.cu: Depth).
 fn depth(spec: &Spec, columns: u64) -> u64 {
-    if columns < 32 || spec.groups_per_chunk() == 4 { 2 } else { 3 }
+    if columns >= 32 && spec.groups_per_chunk() == 4 { 2 } else { 3 }
 }
 
 /// Bytes of a chunk of x as the products take it (wgmma.cu: Tile).
@@ -60,7 +58,7 @@ fn shared(spec: &Spec, p: &Plan) -> u64 {
     let x = 3 * step(p.columns) * tile(spec, p.columns);
     let groups = UNIT * spec.groups_per_chunk();
     let scales = groups * 32 + if spec.asym { (groups * 8).next_multiple_of(16) } else { 0 };
-    let rings = WARPS * depth(spec, p.columns) * tiles(p.columns) * (UNIT * 1024 + scales);
+    let rings = WARPS * depth(spec, p.columns) * TILES * (UNIT * 1024 + scales);
     let sums = |columns: u64| columns * (ROWS + 4) * 4;
     // A cluster's sums lie where x and weights were.
     if p.split > 1 { (x + rings).max(sums(p.columns)) } else { x + rings + sums(p.columns.min(PASS)) }
@@ -128,7 +126,7 @@ fn padded(spec: &Spec) -> u64 {
 fn parts(spec: &Spec, p: &Plan) -> [u64; 3] {
     let uneven = p.split == 1 && !p.items.is_multiple_of(p.blocks.max(1));
     let flags = if uneven { (p.slices * p.items * 4).next_multiple_of(256) } else { 0 };
-    let sums = if uneven { p.slices * p.blocks * 2 * tiles(p.columns) * ROWS * p.columns * 4 } else { 0 };
+    let sums = if uneven { p.slices * p.blocks * 2 * ROWS * p.columns * 4 } else { 0 };
     [flags, sums, p.slices * padded(spec) / 128 * tile(spec, p.columns)]
 }
 

@@ -2,11 +2,11 @@
 // wide. A word of the packed layout is a fragment's four registers, so nibbles go from memory through a lane's registers
 // into the tensor core and are never stored again; from 32 rows on x stays in shared memory, read once for 64 rows of weights.
 //
-// A block has 256 rows and sixteen warps. A warp streams its own contiguous kilobytes by cp.async into a ring of its own, each
-// lane what it will read, with no barrier but __syncwarp (gemv_fixed.cu). Instructions are the bound, so x comes ready: a small
-// kernel ahead writes it as tiles, normalised if asked, and one thread copies whole steps of a few chunks into three slots, two
-// steps ahead. Warps may drift apart by two steps. Up to 16 rows of x a warp has two tiles of 16 rows and every other unit of k,
-// so that what x costs is paid once for both; of wider x a warp's registers hold the sums of one tile.
+// A block has 256 rows: eight warps with two tiles of 16 rows each, two warpgroups. A warp streams its own contiguous kilobytes
+// by cp.async into a ring of its own, each lane what it will read, with no barrier but __syncwarp (gemv_fixed.cu). Instructions
+// are the bound, so what x costs, and the loop, is paid once for both tiles, and x comes ready: a small kernel ahead writes it as
+// tiles, normalised if asked, and one thread copies whole steps of a few chunks into three slots, two steps ahead. Warps may drift
+// apart by two steps.
 //
 // Where there are more row blocks than multiprocessors, a block gets an even run of (row block, unit) pairs, wherever row
 // blocks end: the beginning of a shared one is computed first and left in memory, the end of one last, when the block before
@@ -17,10 +17,11 @@
 #include "convert.cuh"
 
 constexpr u32 kTile = 16, kChunk = 128, kChunkBytes = 1024;
-constexpr u32 kUnit = 2;  // chunks that are fetched together
-constexpr u32 kRows = 256, kWarps = 16, kThreads = 32 * kWarps, kSlots = 3;
+constexpr u32 kUnit = 2;   // chunks that are fetched together
+constexpr u32 kTiles = 2;  // tiles of rows a warp: what x costs a warp, and the loop, serves both
+constexpr u32 kRows = 256, kWarps = kRows / kTile / kTiles, kThreads = 32 * kWarps, kSlots = 3;
 constexpr u32 kPitch = kRows + 4;  // floats between columns of sums: four columns of eight rows touch every bank once
-constexpr u32 kPass = 16;  // columns of sums that are in shared memory at once while x and weights are there too
+constexpr u32 kPass = 16;          // columns of sums that are in shared memory at once while x and weights are there too
 enum { POST_NONE = 0, POST_RESIDUAL = 1, POST_SILU_MUL = 2 };
 
 // Chunks of x in a step, at least a unit: few enough for shared memory, enough to keep warps apart.
@@ -28,14 +29,9 @@ template <int N> struct Step {
     static constexpr u32 chunks = N <= 32 ? 4 : 2;
 };
 
-// A warp's share of a block: tiles of rows, and units of k, of which `halves` warps take turns.
-template <int N> struct Shares {
-    static constexpr u32 tiles = N < 32 ? 2 : 1, halves = tiles, warps = kWarps / halves;
-};
-
-// Units in a warp's ring: 101 or 135 KB of all warps are on their way on a multiprocessor.
+// Units in a warp's ring: three of all warps are 101 KB on their way on a multiprocessor.
 template <int N, int GPC> struct Depth {
-    static constexpr u32 units = N < 32 || GPC == 4 ? 2 : 3;
+    static constexpr u32 units = N >= 32 && GPC == 4 ? 2 : 3;
 };
 
 template <class T> struct Args {
@@ -66,37 +62,31 @@ template <int N, bool WG, int GPC> struct Tile {
 };
 
 // A warp's fetched unit of two chunks: weights of its tiles, their scales, their zero points (padded by the layout to 16 bytes).
-template <u32 TILES, int GPC, bool ASYM> struct Unit {
+template <int GPC, bool ASYM> struct Unit {
     static constexpr u32 tile_scales = kUnit * GPC * 32, tile_zeros = (kUnit * GPC * 8 + 15) / 16 * 16;
-    static constexpr u32 scales = TILES * kUnit * kChunkBytes, zeros = scales + TILES * tile_scales;
-    static constexpr u32 bytes = zeros + (ASYM ? TILES * tile_zeros : 0);
+    static constexpr u32 scales = kTiles * kUnit * kChunkBytes, zeros = scales + kTiles * tile_scales;
+    static constexpr u32 bytes = zeros + (ASYM ? kTiles * tile_zeros : 0);
 };
 
 // N columns (rows of x), GPC groups a chunk. WG: products of warpgroups, or of single warps.
 template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(const Args<T>& a) {
-    constexpr u32 TILES = Shares<N>::tiles, HALVES = Shares<N>::halves;
-    using Layout = Unit<TILES, GPC, ASYM>;
+    using Layout = Unit<GPC, ASYM>;
     constexpr u32 STEP = Step<N>::chunks, X_CHUNK = Tile<N, WG, GPC>::bytes, X_SLOT = STEP * X_CHUNK;
     constexpr u32 DEPTH = Depth<N, GPC>::units;
     WB_DYN_SHARED(u8, shared);
     __shared__ u64 full[kSlots], empty[kSlots];
     __shared__ u32 second;
-    const u32 all_warps = __shfl_sync(WB_FULL_MASK, threadIdx.x / 32, 0), lane = lane_id(), g = lane >> 2, c = lane & 3;
-    const u32 warp = all_warps % Shares<N>::warps, part = all_warps / Shares<N>::warps;
-    u8* const ring = shared + kSlots * X_SLOT + all_warps * DEPTH * Layout::bytes;
+    const u32 warp = __shfl_sync(WB_FULL_MASK, threadIdx.x / 32, 0), lane = lane_id(), g = lane >> 2, c = lane & 3;
+    u8* const ring = shared + kSlots * X_SLOT + warp * DEPTH * Layout::bytes;
     const u32 units = (a.chunks + kUnit - 1) / kUnit;
 
     const u32 split = a.split, rank = blockIdx.x % split;
     const u32 tiles = (a.n + kTile - 1) / kTile;
     const bool silu = a.post == POST_SILU_MUL;
-    const u32 item_tiles = silu ? kRows / kTile / 2 : kRows / kTile, row_tiles = silu ? tiles / 2 : tiles;
+    // With silu_mul a warp has a gate tile and its up tile.
+    const u32 item_tiles = silu ? kWarps : kWarps * kTiles, row_tiles = silu ? tiles / 2 : tiles;
     const u32 items = (row_tiles + item_tiles - 1) / item_tiles;
     const u32 m0 = blockIdx.y * N, columns = a.m - m0 < N ? a.m - m0 : N;
-
-    // With silu_mul half of a block's tiles are gates and half their ups: a warp has one of each, or two warps of a warpgroup have
-    // gates and two their ups.
-    auto up = [&](u32 t) { return silu && (TILES == 2 ? t == 1 : warp / 2 % 2 == 1); };
-    auto tile_of = [&](u32 t) { return TILES == 2 ? (silu ? warp : warp * 2 + t) : silu ? warp / 4 * 2 + warp % 2 : warp; };
 
     // This block's run of units: `head` of them begin a row block that the next block ends, `tail` end one that the block
     // before began. They are done in the order head, whole row blocks, tail.
@@ -121,59 +111,60 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
     };
 
     // Where this warp's next unit lies.
-    u32 run_end = 0;
-    bool there[TILES] = {}, scale_there = false, pairs = false;
-    const u8 *w_at[TILES], *scale_at = a.scales, *zero_at = a.zeros;
+    u32 left = 0;
+    bool there[kTiles] = {}, scale_there = false, pairs = false;
+    const u8 *w_at[kTiles] = {a.qweight, a.qweight}, *scale_at = a.scales, *zero_at = a.zeros;
     const u32 unit_groups = a.groups == 1 ? 0 : kUnit * GPC;
     // Lanes share the scales of both tiles, 16 bytes each, and so the zero points.
     constexpr u32 SCALE_LANES = 2 * kUnit * GPC;
     const u32 scale_tile = lane / SCALE_LANES, scale_piece = lane % SCALE_LANES, zero_tile = lane / GPC, zero_piece = lane % GPC;
-    const bool scale_lane = scale_tile < TILES && (a.groups != 1 || scale_piece < 2);
-    const bool zero_lane = ASYM && zero_tile < TILES && (a.groups != 1 || zero_piece < 1);
+    const bool scale_lane = scale_tile < kTiles && (a.groups != 1 || scale_piece < 2);
+    const bool zero_lane = ASYM && zero_tile < kTiles && (a.groups != 1 || zero_piece < 1);
     auto seek = [&](u32 i) {
         const u32 unit = unit_of(i), in_row = unit % units;
-        run_end = i + left_of(i, unit);
+        left = left_of(i, unit);
         // The last unit of a row may have one chunk: zeros stand for the other.
-        pairs = in_row + run_end - i < units || a.chunks % kUnit == 0;
-        u64 tile[TILES];
+        pairs = in_row + left < units || a.chunks % kUnit == 0;
+        u64 tile[kTiles];
 #pragma unroll
-        for (u32 t = 0; t < TILES; t++) {
-            const u32 in_rows = unit / units * item_tiles + tile_of(t);
+        for (u32 t = 0; t < kTiles; t++) {
+            const u32 in_rows = unit / units * item_tiles + (silu ? warp : warp * kTiles + t);
             there[t] = in_rows < row_tiles;
-            tile[t] = there[t] ? in_rows + (up(t) ? row_tiles : 0) : 0;
+            tile[t] = there[t] ? in_rows + (silu && t == 1 ? row_tiles : 0) : 0;
             w_at[t] = a.qweight + (tile[t] * a.chunks + in_row * kUnit) * kChunkBytes + lane * 16;
         }
-        scale_there = there[scale_tile == 0 ? 0 : TILES - 1];
-        scale_at = a.scales + ((scale_tile == 0 ? tile[0] : tile[TILES - 1]) * a.groups + in_row * unit_groups) * 32 + scale_piece * 16;
-        if (ASYM) zero_at = a.zeros + ((zero_tile == 0 ? tile[0] : tile[TILES - 1]) * a.zero_groups + in_row * unit_groups) * 8 + zero_piece * 16;
+        scale_there = scale_tile == 0 ? there[0] : there[1];
+        scale_at = a.scales + ((scale_tile == 0 ? tile[0] : tile[1]) * a.groups + in_row * unit_groups) * 32 + scale_piece * 16;
+        if (ASYM) zero_at = a.zeros + ((zero_tile == 0 ? tile[0] : tile[1]) * a.zero_groups + in_row * unit_groups) * 8 + zero_piece * 16;
     };
     auto fetch = [&](u32 i, u8* slot) {
-        if (i >= run_end) seek(i);
-        const bool whole = pairs || i + 1 < run_end;
+        if (left == 0) seek(i);
+        const bool whole = pairs || left > 1;
         u8* const mine = slot + lane * 16;
 #pragma unroll
-        for (u32 t = 0; t < TILES; t++) {
+        for (u32 t = 0; t < kTiles; t++) {
             const bool both = there[t] && whole;
             cp_async16(mine + t * kUnit * kChunkBytes, w_at[t], there[t]);
             cp_async16(mine + t * kUnit * kChunkBytes + 512, w_at[t] + 512, there[t]);
             cp_async16(mine + t * kUnit * kChunkBytes + 1024, w_at[t] + 1024, both);
             cp_async16(mine + t * kUnit * kChunkBytes + 1536, w_at[t] + 1536, both);
-            w_at[t] += HALVES * kUnit * kChunkBytes;
+            w_at[t] += kUnit * kChunkBytes;
         }
         if (scale_lane) {
             const bool is = scale_there && (whole || scale_piece < 2 * GPC);
             cp_async16(slot + Layout::scales + scale_tile * Layout::tile_scales + scale_piece * 16, scale_at, is);
         }
         if (ASYM && zero_lane) {
-            const bool is = there[zero_tile == 0 ? 0 : TILES - 1] && (whole || zero_piece < (GPC + 1) / 2);
+            const bool is = (zero_tile == 0 ? there[0] : there[1]) && (whole || zero_piece < (GPC + 1) / 2);
             cp_async16(slot + Layout::zeros + zero_tile * Layout::tile_zeros + zero_piece * 16, zero_at, is);
         }
-        scale_at += HALVES * unit_groups * 32;
-        if (ASYM) zero_at += HALVES * unit_groups * 8;
+        scale_at += unit_groups * 32;
+        if (ASYM) zero_at += unit_groups * 8;
+        left--;
     };
     // Weights do not depend on the kernel before: ask for them first.
     for (u32 d = 0; d < DEPTH; d++) {
-        if (part + d * HALVES < count) fetch(part + d * HALVES, ring + d * Layout::bytes);
+        if (d < count) fetch(d, ring + d * Layout::bytes);
         cp_async_commit();
     }
 
@@ -202,10 +193,10 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
         for (u32 i = 0; i < kSlots && i * (STEP / kUnit) < count; i++) load_x(i * (STEP / kUnit), i);
     }
 
-    float acc[TILES][N / 2];
+    float acc[kTiles][N / 2];
 
     // A row block is done, or this block's part of it.
-    constexpr u32 PART = HALVES * kRows * N, LEFT = 2 * PART;
+    constexpr u32 PART = kRows * N, LEFT = 2 * PART;
     float* const leave = a.partial + (static_cast<u64>(blockIdx.y) * gridDim.x + blockIdx.x) * LEFT;
     auto finish = [&](u32 item, bool is_head, bool is_tail) {
         if (is_head || is_tail) {
@@ -216,7 +207,7 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
             if (second == 0) {
                 float* mine = leave + (is_tail ? PART : 0) + threadIdx.x * 4;
 #pragma unroll
-                for (u32 t = 0; t < TILES; t++) {
+                for (u32 t = 0; t < kTiles; t++) {
 #pragma unroll
                     for (int v = 0; v < N / 8; v++)
                         *reinterpret_cast<Float4*>(mine + (t * (N / 8) + v) * kThreads * 4) =
@@ -232,7 +223,7 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
             const float* theirs = is_head ? leave + LEFT + PART : leave - LEFT;
             theirs += threadIdx.x * 4;
 #pragma unroll
-            for (u32 t = 0; t < TILES; t++) {
+            for (u32 t = 0; t < kTiles; t++) {
 #pragma unroll
                 for (int v = 0; v < N / 8; v++) {
                     const Float4 p = *reinterpret_cast<const Float4*>(theirs + (t * (N / 8) + v) * kThreads * 4);
@@ -251,25 +242,17 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
 #pragma unroll 1
         for (u32 from = 0; from < columns; from += pass) {
             const u32 to = columns < from + pass ? columns : from + pass;
-            auto put = [&](bool add) {
+            __syncthreads();  // everybody has left what lies there now
 #pragma unroll
-                for (int v = 0; v < N / 2; v++) {
-                    const u32 column = v / 4 * 8 + 2 * c + v % 2;
-                    if (column >= from && column < to) {
+            for (int v = 0; v < N / 2; v++) {
+                const u32 column = v / 4 * 8 + 2 * c + v % 2;
+                if (column >= from && column < to) {
 #pragma unroll
-                        for (u32 t = 0; t < TILES; t++) {
-                            const u32 row = (up(t) ? kRows / 2 : 0) + tile_of(t) * kTile + g + v % 4 / 2 * 8;
-                            float* at = sums + (column - from) * kPitch + row;
-                            *at = add ? *at + acc[t][v] : acc[t][v];
-                        }
+                    for (u32 t = 0; t < kTiles; t++) {
+                        const u32 row = (silu ? t * (kRows / 2) + warp * kTile : (warp * kTiles + t) * kTile) + g + v % 4 / 2 * 8;
+                        sums[(column - from) * kPitch + row] = acc[t][v];
                     }
                 }
-            };
-            __syncthreads();  // everybody has left what lies there now
-            if (HALVES == 1 || part == 1) put(false);
-            if (HALVES == 2) {
-                __syncthreads();
-                if (part == 0) put(true);
             }
             if (split > 1) cluster_sync();
             else __syncthreads();
@@ -319,13 +302,12 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
     const u64 x_base = wgmma_desc_128b(shared);
     const u32 x_high = static_cast<u32>(x_base >> 32), x_low = static_cast<u32>(x_base);
     u32 parity = 0, slot = 0, in_step = 0;
-    bool begun = false;
     u8* at = ring;
     u8* const ring_end = ring + DEPTH * Layout::bytes;
     // On to the next step's x. A slot is filled again when every warp has left it: a barrier a slot, for warps drift apart, and
     // at one barrier for all a fast warp would be counted twice where a slow one is missing.
     auto turn_x = [&](u32 now) {
-        if (begun) {
+        if (now > 0) {
             constexpr u32 AHEAD = (kSlots - 1) * (STEP / kUnit);
             __syncwarp();
             if (lane == 0) mbar_arrive(empty + slot);
@@ -336,15 +318,14 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
             slot++;
             if (slot == kSlots) slot = 0, parity ^= 1;
         }
-        begun = true;
         mbar_wait(full + slot, parity);
     };
     // Warpgroups: what the products of a group of columns are, per tile, and the scales that they wait for. Products of one
     // tile are queued while the other's operands are made, so sums are taken up one group late.
     constexpr u32 BATCH = GPC == 4 ? 2 : 4, BATCHES = 8 / GPC / BATCH;  // words whose products are queued together
-    float d[TILES][WG ? N / 2 : 1];
+    float d[kTiles][WG ? N / 2 : 1];
 #pragma unroll
-    for (u32 t = 0; t < TILES; t++) {
+    for (u32 t = 0; t < kTiles; t++) {
 #pragma unroll
         for (int v = 0; v < (WG ? N / 2 : 1); v++) d[t][v] = 0.0f;
     }
@@ -354,139 +335,138 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
         for (int v = 0; v < (WG ? N / 2 : 1); v++) acc[t][v] = fmaf(v % 4 < 2 ? s.lo : s.hi, d[t][v], acc[t][v]);
     };
 
-    u32 now = part;
+    u32 now = 0;
 #pragma unroll 1
-    for (u32 begin = 0; begin < count;) {
-    const u32 until = begin + left_of(begin, unit_of(begin));
+    while (now < count) {
+        const u32 until = now + left_of(now, unit_of(now));
 #pragma unroll
-    for (u32 t = 0; t < TILES; t++) {
+        for (u32 t = 0; t < kTiles; t++) {
 #pragma unroll
-        for (int v = 0; v < N / 2; v++) acc[t][v] = 0.0f;
-    }
+            for (int v = 0; v < N / 2; v++) acc[t][v] = 0.0f;
+        }
 #pragma unroll 1
-    for (; now < until; now += HALVES) {
-        if (in_step == 0) turn_x(now);
-        cp_async_wait<DEPTH - 1>();
-        __syncwarp();
-        const u32 x_at = slot * X_SLOT + (in_step * HALVES + part) * kUnit * X_CHUNK;
-        in_step = in_step + 1 == STEP / kUnit / HALVES ? 0 : in_step + 1;
-        u32 scales[TILES][kUnit][GPC], zeros[TILES][kUnit][GPC];
+        for (; now < until; now++) {
+            if (in_step == 0) turn_x(now);
+            cp_async_wait<DEPTH - 1>();
+            __syncwarp();
+            const u32 x_at = slot * X_SLOT + in_step * kUnit * X_CHUNK;
+            in_step = in_step + 1 == STEP / kUnit ? 0 : in_step + 1;
+            u32 scales[kTiles][kUnit][GPC], zeros[kTiles][kUnit][GPC];
 #pragma unroll
-        for (u32 t = 0; t < TILES; t++) {
+            for (u32 t = 0; t < kTiles; t++) {
 #pragma unroll
-            for (u32 h = 0; h < kUnit; h++) {
+                for (u32 h = 0; h < kUnit; h++) {
 #pragma unroll
-                for (u32 i = 0; i < GPC; i++) {
-                    const u32 group = i + (a.groups == 1 ? 0 : h * GPC);
-                    scales[t][h][i] = *reinterpret_cast<const u32*>(at + Layout::scales + t * Layout::tile_scales + group * 32 + g * 4);
-                    zeros[t][h][i] = ASYM ? at[Layout::zeros + t * Layout::tile_zeros + group * 8 + g] : 0x88u;
+                    for (u32 i = 0; i < GPC; i++) {
+                        const u32 group = i + (a.groups == 1 ? 0 : h * GPC);
+                        scales[t][h][i] = *reinterpret_cast<const u32*>(at + Layout::scales + t * Layout::tile_scales + group * 32 + g * 4);
+                        zeros[t][h][i] = ASYM ? at[Layout::zeros + t * Layout::tile_zeros + group * 8 + g] : 0x88u;
+                    }
                 }
             }
-        }
 #pragma unroll
-        for (u32 h = 0; h < kUnit; h++) {
-            Vec16 w[TILES][2];
+            for (u32 h = 0; h < kUnit; h++) {
+                Vec16 w[kTiles][2];
 #pragma unroll
-            for (u32 t = 0; t < TILES; t++) {
-                w[t][0] = ld16(at + (t * kUnit + h) * kChunkBytes + lane * 16);
-                w[t][1] = ld16(at + (t * kUnit + h) * kChunkBytes + 512 + lane * 16);
-            }
-            if (h + 1 == kUnit) {
-                __syncwarp();  // all lanes have read the slot before it is asked for again
-                if (now + DEPTH * HALVES < count) fetch(now + DEPTH * HALVES, at);
-                else pdl_launch();
-                cp_async_commit();
-            }
-            if constexpr (!WG) {
-                const u8* x = shared + x_at + h * X_CHUNK + g * Tile<N, WG, GPC>::row + c * 16;
-                const u8* x_sums = shared + x_at + h * X_CHUNK + Tile<N, WG, GPC>::sums + c * 16;
+                for (u32 t = 0; t < kTiles; t++) {
+                    w[t][0] = ld16(at + (t * kUnit + h) * kChunkBytes + lane * 16);
+                    w[t][1] = ld16(at + (t * kUnit + h) * kChunkBytes + 512 + lane * 16);
+                }
+                if (h + 1 == kUnit) {
+                    __syncwarp();  // all lanes have read the slot before it is asked for again
+                    if (now + DEPTH < count) fetch(now + DEPTH, at);
+                    else pdl_launch();
+                    cp_async_commit();
+                }
+                if constexpr (!WG) {
+                    const u8* x = shared + x_at + h * X_CHUNK + g * Tile<N, WG, GPC>::row + c * 16;
+                    const u8* x_sums = shared + x_at + h * X_CHUNK + Tile<N, WG, GPC>::sums + c * 16;
 #pragma unroll
-                for (u32 i = 0; i < GPC; i++) {
-                    // Sums begin at what the products with OFFSET + q will have too much (convert.cuh).
-                    float sum[TILES][N / 8][4];
+                    for (u32 i = 0; i < GPC; i++) {
+                        // Sums begin at what the products with OFFSET + q will have too much (convert.cuh).
+                        float sum[kTiles][N / 8][4];
 #pragma unroll
-                    for (u32 n = 0; n < N / 8; n++) {
-                        const Float4 s = *reinterpret_cast<const Float4*>(x_sums + (i * (N / 8) + n) * 64);
+                        for (u32 n = 0; n < N / 8; n++) {
+                            const Float4 s = *reinterpret_cast<const Float4*>(x_sums + (i * (N / 8) + n) * 64);
 #pragma unroll
-                        for (u32 t = 0; t < TILES; t++) {
-                            const float top = ASYM ? -Magic<T>::offset - static_cast<float>(zeros[t][h][i] & 15u) : 1.0f;
-                            const float bottom = ASYM ? -Magic<T>::offset - static_cast<float>(zeros[t][h][i] >> 4) : 1.0f;
+                            for (u32 t = 0; t < kTiles; t++) {
+                                const float top = ASYM ? -Magic<T>::offset - static_cast<float>(zeros[t][h][i] & 15u) : 1.0f;
+                                const float bottom = ASYM ? -Magic<T>::offset - static_cast<float>(zeros[t][h][i] >> 4) : 1.0f;
 #pragma unroll
-                            for (u32 e = 0; e < 4; e++) sum[t][n][e] = ASYM ? (e < 2 ? top : bottom) * s.v[e] : s.v[e];
+                                for (u32 e = 0; e < 4; e++) sum[t][n][e] = ASYM ? (e < 2 ? top : bottom) * s.v[e] : s.v[e];
+                            }
                         }
-                    }
 #pragma unroll
-                    for (u32 j = i * 4 / GPC; j < (i + 1) * 4 / GPC; j++) {  // 32 columns each
-                        Vec16 v[N / 8];
+                        for (u32 j = i * 4 / GPC; j < (i + 1) * 4 / GPC; j++) {  // 32 columns each
+                            Vec16 v[N / 8];
 #pragma unroll
-                        for (u32 n = 0; n < N / 8; n++) v[n] = ld16(x + n * 8 * Tile<N, WG, GPC>::row + j * 64);
+                            for (u32 n = 0; n < N / 8; n++) v[n] = ld16(x + n * 8 * Tile<N, WG, GPC>::row + j * 64);
 #pragma unroll
-                        for (u32 b = 0; b < 2; b++) {
+                            for (u32 b = 0; b < 2; b++) {
 #pragma unroll
-                            for (u32 t = 0; t < TILES; t++) {
-                                u32 f[4];
-                                dequant_word<T>(f, w[t][j / 2].w[j % 2 * 2 + b]);
+                                for (u32 t = 0; t < kTiles; t++) {
+                                    u32 f[4];
+                                    dequant_word<T>(f, w[t][j / 2].w[j % 2 * 2 + b]);
 #pragma unroll
-                                for (u32 n = 0; n < N / 8; n++) {
-                                    const u32 bf[2] = {v[n].w[2 * b], v[n].w[2 * b + 1]};
-                                    mma_m16n8k16<T>(sum[t][n], f, bf);
+                                    for (u32 n = 0; n < N / 8; n++) {
+                                        const u32 bf[2] = {v[n].w[2 * b], v[n].w[2 * b + 1]};
+                                        mma_m16n8k16<T>(sum[t][n], f, bf);
+                                    }
                                 }
                             }
                         }
+#pragma unroll
+                        for (u32 t = 0; t < kTiles; t++) {
+                            const Pair s = unpack2<T>(scales[t][h][i]);
+#pragma unroll
+                            for (int v = 0; v < N / 2; v++) acc[t][v] = fmaf(v % 4 < 2 ? s.lo : s.hi, sum[t][v / 4][v % 4], acc[t][v]);
+                        }
                     }
+                } else {
+                    const u32 x = x_low + (x_at + h * X_CHUNK) / 16;
 #pragma unroll
-                    for (u32 t = 0; t < TILES; t++) {
-                        const Pair s = unpack2<T>(scales[t][h][i]);
+                    for (u32 i = 0; i < GPC; i++) {
 #pragma unroll
-                        for (int v = 0; v < N / 2; v++) acc[t][v] = fmaf(v % 4 < 2 ? s.lo : s.hi, sum[t][v / 4][v % 4], acc[t][v]);
-                    }
-                }
-            } else {
-                const u32 x = __shfl_sync(WB_FULL_MASK, x_low + (x_at + h * X_CHUNK) / 16, 0);
+                        for (u32 b = 0; b < BATCHES; b++) {
 #pragma unroll
-                for (u32 i = 0; i < GPC; i++) {
+                            for (u32 t = 0; t < kTiles; t++) {
+                                const u32 first_word = (i * BATCHES + b) * BATCH;
+                                const u32 top = zero_of<T>(zeros[t][h][i] & 15u), bottom = zero_of<T>(zeros[t][h][i] >> 4);
+                                u32 f[BATCH][4];
 #pragma unroll
-                    for (u32 b = 0; b < BATCHES; b++) {
+                                for (u32 e = 0; e < BATCH; e++)
+                                    dequant_word_exact<T>(f[e], w[t][(first_word + e) / 4].w[(first_word + e) % 4], top, bottom);
+                                // All products but the other tile's last are done.
+                                if (h + i + b + t > 0) wgmma_wait<1>();
+                                if (b == 0 && h + i > 0) {
+                                    wgmma_pin(d[t]);
+                                    take_up(t, scales[t][i == 0 ? h - 1 : h][i == 0 ? GPC - 1 : i - 1]);
+                                }
+                                wgmma_fence();
 #pragma unroll
-                        for (u32 t = 0; t < TILES; t++) {
-                            const u32 first_word = (i * BATCHES + b) * BATCH;
-                            const u32 top = zero_of<T>(zeros[t][h][i] & 15u), bottom = zero_of<T>(zeros[t][h][i] >> 4);
-                            u32 f[BATCH][4];
-#pragma unroll
-                            for (u32 e = 0; e < BATCH; e++)
-                                dequant_word_exact<T>(f[e], w[t][(first_word + e) / 4].w[(first_word + e) % 4], top, bottom);
-                            // All products but the other tile's last are done.
-                            if (h + i + b + t > 0) wgmma_wait<TILES - 1>();
-                            if (b == 0 && h + i > 0) {
-                                wgmma_pin(d[t]);
-                                take_up(t, scales[t][i == 0 ? h - 1 : h][i == 0 ? GPC - 1 : i - 1]);
+                                for (u32 e = 0; e < BATCH; e++) {
+                                    const u32 word = first_word + e, low = x + word / 4 * (Tile<N, WG, GPC>::half / 16) + word % 4 * 2;
+                                    WgmmaRs<T, N>::run(d[t], f[e], static_cast<u64>(x_high) << 32 | low, b != 0 || e != 0);
+                                }
+                                wgmma_commit();
                             }
-                            wgmma_fence();
-#pragma unroll
-                            for (u32 e = 0; e < BATCH; e++) {
-                                const u32 word = first_word + e, low = x + word / 4 * (Tile<N, WG, GPC>::half / 16) + word % 4 * 2;
-                                WgmmaRs<T, N>::run(d[t], f[e], static_cast<u64>(x_high) << 32 | low, b != 0 || e != 0);
-                            }
-                            wgmma_commit();
                         }
                     }
                 }
             }
-        }
-        if constexpr (WG) {
-            wgmma_wait<0>();
+            if constexpr (WG) {
+                wgmma_wait<0>();
 #pragma unroll
-            for (u32 t = 0; t < TILES; t++) {
-                wgmma_pin(d[t]);
-                take_up(t, scales[t][kUnit - 1][GPC - 1]);
+                for (u32 t = 0; t < kTiles; t++) {
+                    wgmma_pin(d[t]);
+                    take_up(t, scales[t][kUnit - 1][GPC - 1]);
+                }
             }
+            at += Layout::bytes;
+            if (at == ring_end) at = ring;
         }
-        at += Layout::bytes;
-        if (at == ring_end) at = ring;
-    }
-    if (until == count) cp_async_wait<0>();
-    finish(split > 1 ? blockIdx.x / split : unit_of(until - 1) / units, until == head, until == count && tail != 0);
-    begin = until;
+        if (now == count) cp_async_wait<0>();
+        finish(split > 1 ? blockIdx.x / split : unit_of(now - 1) / units, now == head, now == count && tail != 0);
     }
 }
 
