@@ -8,9 +8,8 @@ use crate::op_error;
 
 /// Rows of weights a block (wgmma.cu: kRows).
 const ROWS: u64 = 256;
-const WARPS: u64 = 8;
-/// Tiles of rows a warp (wgmma.cu: kTiles).
-const TILES: u64 = 2;
+/// Tiles of 16 rows a block.
+const TILES: u64 = 16;
 /// Columns of sums in shared memory at once (wgmma.cu: kPass), beside x and weights.
 const PASS: u64 = 16;
 /// Columns of x that a block takes.
@@ -43,6 +42,11 @@ fn step(columns: u64) -> u64 {
     }
 }
 
+/// Threads of a block (wgmma.cu: Block).
+fn threads(columns: u64) -> u32 {
+    if columns == 32 { 512 } else { 256 }
+}
+
 /// Units in a warp's ring (wgmma.cu: Depth).
 fn depth(spec: &Spec, columns: u64) -> u64 {
     if columns >= 32 && spec.groups_per_chunk() == 4 { 2 } else { 3 }
@@ -58,7 +62,7 @@ fn shared(spec: &Spec, p: &Plan) -> u64 {
     let x = 3 * step(p.columns) * tile(spec, p.columns);
     let groups = UNIT * spec.groups_per_chunk();
     let scales = groups * 32 + if spec.asym { (groups * 8).next_multiple_of(16) } else { 0 };
-    let rings = WARPS * depth(spec, p.columns) * TILES * (UNIT * 1024 + scales);
+    let rings = TILES * depth(spec, p.columns) * (UNIT * 1024 + scales);
     let sums = |columns: u64| columns * (ROWS + 4) * 4;
     // A cluster's sums lie where x and weights were.
     if p.split > 1 { (x + rings).max(sums(p.columns)) } else { x + rings + sums(p.columns.min(PASS)) }
@@ -166,7 +170,7 @@ pub fn launches(spec: &Spec, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>
         .f32(spec.eps)
         .f32(owed(spec));
     let name = format!("{}_m{}", entry("wgmma", spec), p.columns);
-    let product = Launch::new("w4a16/wgmma", name, [p.blocks as u32, p.slices as u32, 1], [32 * WARPS as u32, 1, 1])
+    let product = Launch::new("w4a16/wgmma", name, [p.blocks as u32, p.slices as u32, 1], [threads(p.columns), 1, 1])
         .cluster([p.split as u32, 1, 1])
         .shared(shared(spec, &p) as u32)
         .programmatic()

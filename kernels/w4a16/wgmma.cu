@@ -2,11 +2,11 @@
 // wide. A word of the packed layout is a fragment's four registers, so nibbles go from memory through a lane's registers
 // into the tensor core and are never stored again; from 32 rows on x stays in shared memory, read once for 64 rows of weights.
 //
-// A block has 256 rows: eight warps with two tiles of 16 rows each, two warpgroups. A warp streams its own contiguous kilobytes
-// by cp.async into a ring of its own, each lane what it will read, with no barrier but __syncwarp (gemv_fixed.cu). Instructions
-// are the bound, so what x costs, and the loop, is paid once for both tiles, and x comes ready: a small kernel ahead writes it as
-// tiles, normalised if asked, and one thread copies whole steps of a few chunks into three slots, two steps ahead. Warps may drift
-// apart by two steps.
+// A block has 256 rows: eight warps with two tiles of 16 rows each, or sixteen with one. A warp streams its own contiguous
+// kilobytes by cp.async into a ring of its own, each lane what it will read, with no barrier but __syncwarp (gemv_fixed.cu).
+// Instructions are the bound, so what x costs, and the loop, is paid once for both tiles, and x comes ready: a small kernel ahead
+// writes it as tiles, normalised if asked, and one thread copies whole steps of a few chunks into three slots, two steps ahead.
+// Warps may drift apart by two steps.
 //
 // Where there are more row blocks than multiprocessors, a block gets an even run of (row block, unit) pairs, wherever row
 // blocks end: the beginning of a shared one is computed first and left in memory, the end of one last, when the block before
@@ -17,16 +17,20 @@
 #include "convert.cuh"
 
 constexpr u32 kTile = 16, kChunk = 128, kChunkBytes = 1024;
-constexpr u32 kUnit = 2;   // chunks that are fetched together
-constexpr u32 kTiles = 2;  // tiles of rows a warp: what x costs a warp, and the loop, serves both
-constexpr u32 kRows = 256, kWarps = kRows / kTile / kTiles, kThreads = 32 * kWarps, kSlots = 3;
+constexpr u32 kUnit = 2;  // chunks that are fetched together
+constexpr u32 kRows = 256, kSlots = 3;
 constexpr u32 kPitch = kRows + 4;  // floats between columns of sums: four columns of eight rows touch every bank once
-constexpr u32 kPass = 16;          // columns of sums that are in shared memory at once while x and weights are there too
+constexpr u32 kPass = 16;  // columns of sums that are in shared memory at once while x and weights are there too
 enum { POST_NONE = 0, POST_RESIDUAL = 1, POST_SILU_MUL = 2 };
 
 // Chunks of x in a step, at least a unit: few enough for shared memory, enough to keep warps apart.
 template <int N> struct Step {
     static constexpr u32 chunks = N <= 32 ? 4 : 2;
+};
+
+// Tiles of rows a warp, and warps. Measured, two are better but for 32 columns.
+template <int N> struct Block {
+    static constexpr u32 tiles = N == 32 ? 1 : 2, warps = kRows / kTile / tiles, threads = 32 * warps;
 };
 
 // Units in a warp's ring: three of all warps are 101 KB on their way on a multiprocessor.
@@ -62,15 +66,16 @@ template <int N, bool WG, int GPC> struct Tile {
 };
 
 // A warp's fetched unit of two chunks: weights of its tiles, their scales, their zero points (padded by the layout to 16 bytes).
-template <int GPC, bool ASYM> struct Unit {
+template <u32 TILES, int GPC, bool ASYM> struct Unit {
     static constexpr u32 tile_scales = kUnit * GPC * 32, tile_zeros = (kUnit * GPC * 8 + 15) / 16 * 16;
-    static constexpr u32 scales = kTiles * kUnit * kChunkBytes, zeros = scales + kTiles * tile_scales;
-    static constexpr u32 bytes = zeros + (ASYM ? kTiles * tile_zeros : 0);
+    static constexpr u32 scales = TILES * kUnit * kChunkBytes, zeros = scales + TILES * tile_scales;
+    static constexpr u32 bytes = zeros + (ASYM ? TILES * tile_zeros : 0);
 };
 
 // N columns (rows of x), GPC groups a chunk. WG: products of warpgroups, or of single warps.
 template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(const Args<T>& a) {
-    using Layout = Unit<GPC, ASYM>;
+    constexpr u32 TILES = Block<N>::tiles, kWarps = Block<N>::warps, kThreads = Block<N>::threads;
+    using Layout = Unit<TILES, GPC, ASYM>;
     constexpr u32 STEP = Step<N>::chunks, X_CHUNK = Tile<N, WG, GPC>::bytes, X_SLOT = STEP * X_CHUNK;
     constexpr u32 DEPTH = Depth<N, GPC>::units;
     WB_DYN_SHARED(u8, shared);
@@ -83,10 +88,14 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
     const u32 split = a.split, rank = blockIdx.x % split;
     const u32 tiles = (a.n + kTile - 1) / kTile;
     const bool silu = a.post == POST_SILU_MUL;
-    // With silu_mul a warp has a gate tile and its up tile.
-    const u32 item_tiles = silu ? kWarps : kWarps * kTiles, row_tiles = silu ? tiles / 2 : tiles;
+    const u32 item_tiles = silu ? kRows / kTile / 2 : kRows / kTile, row_tiles = silu ? tiles / 2 : tiles;
     const u32 items = (row_tiles + item_tiles - 1) / item_tiles;
     const u32 m0 = blockIdx.y * N, columns = a.m - m0 < N ? a.m - m0 : N;
+
+    // With silu_mul half of a block's tiles are gates and half their ups: a warp has one of each, or two warps of a warpgroup have
+    // gates and two their ups.
+    auto up = [&](u32 t) { return silu && (TILES == 2 ? t == 1 : warp / 2 % 2 == 1); };
+    auto tile_of = [&](u32 t) { return TILES == 2 ? (silu ? warp : warp * 2 + t) : silu ? warp / 4 * 2 + warp % 2 : warp; };
 
     // This block's run of units: `head` of them begin a row block that the next block ends, `tail` end one that the block
     // before began. They are done in the order head, whole row blocks, tail.
@@ -111,38 +120,38 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
     };
 
     // Where this warp's next unit lies.
-    u32 left = 0;
-    bool there[kTiles] = {}, scale_there = false, pairs = false;
-    const u8 *w_at[kTiles] = {a.qweight, a.qweight}, *scale_at = a.scales, *zero_at = a.zeros;
+    u32 run_end = 0;
+    bool there[TILES] = {}, scale_there = false, pairs = false;
+    const u8 *w_at[TILES], *scale_at = a.scales, *zero_at = a.zeros;
     const u32 unit_groups = a.groups == 1 ? 0 : kUnit * GPC;
     // Lanes share the scales of both tiles, 16 bytes each, and so the zero points.
     constexpr u32 SCALE_LANES = 2 * kUnit * GPC;
     const u32 scale_tile = lane / SCALE_LANES, scale_piece = lane % SCALE_LANES, zero_tile = lane / GPC, zero_piece = lane % GPC;
-    const bool scale_lane = scale_tile < kTiles && (a.groups != 1 || scale_piece < 2);
-    const bool zero_lane = ASYM && zero_tile < kTiles && (a.groups != 1 || zero_piece < 1);
+    const bool scale_lane = scale_tile < TILES && (a.groups != 1 || scale_piece < 2);
+    const bool zero_lane = ASYM && zero_tile < TILES && (a.groups != 1 || zero_piece < 1);
     auto seek = [&](u32 i) {
         const u32 unit = unit_of(i), in_row = unit % units;
-        left = left_of(i, unit);
+        run_end = i + left_of(i, unit);
         // The last unit of a row may have one chunk: zeros stand for the other.
-        pairs = in_row + left < units || a.chunks % kUnit == 0;
-        u64 tile[kTiles];
+        pairs = in_row + run_end - i < units || a.chunks % kUnit == 0;
+        u64 tile[TILES];
 #pragma unroll
-        for (u32 t = 0; t < kTiles; t++) {
-            const u32 in_rows = unit / units * item_tiles + (silu ? warp : warp * kTiles + t);
+        for (u32 t = 0; t < TILES; t++) {
+            const u32 in_rows = unit / units * item_tiles + tile_of(t);
             there[t] = in_rows < row_tiles;
-            tile[t] = there[t] ? in_rows + (silu && t == 1 ? row_tiles : 0) : 0;
+            tile[t] = there[t] ? in_rows + (up(t) ? row_tiles : 0) : 0;
             w_at[t] = a.qweight + (tile[t] * a.chunks + in_row * kUnit) * kChunkBytes + lane * 16;
         }
-        scale_there = scale_tile == 0 ? there[0] : there[1];
-        scale_at = a.scales + ((scale_tile == 0 ? tile[0] : tile[1]) * a.groups + in_row * unit_groups) * 32 + scale_piece * 16;
-        if (ASYM) zero_at = a.zeros + ((zero_tile == 0 ? tile[0] : tile[1]) * a.zero_groups + in_row * unit_groups) * 8 + zero_piece * 16;
+        scale_there = scale_tile == 0 ? there[0] : there[TILES - 1];
+        scale_at = a.scales + ((scale_tile == 0 ? tile[0] : tile[TILES - 1]) * a.groups + in_row * unit_groups) * 32 + scale_piece * 16;
+        if (ASYM) zero_at = a.zeros + ((zero_tile == 0 ? tile[0] : tile[TILES - 1]) * a.zero_groups + in_row * unit_groups) * 8 + zero_piece * 16;
     };
     auto fetch = [&](u32 i, u8* slot) {
-        if (left == 0) seek(i);
-        const bool whole = pairs || left > 1;
+        if (i >= run_end) seek(i);
+        const bool whole = pairs || i + 1 < run_end;
         u8* const mine = slot + lane * 16;
 #pragma unroll
-        for (u32 t = 0; t < kTiles; t++) {
+        for (u32 t = 0; t < TILES; t++) {
             const bool both = there[t] && whole;
             cp_async16(mine + t * kUnit * kChunkBytes, w_at[t], there[t]);
             cp_async16(mine + t * kUnit * kChunkBytes + 512, w_at[t] + 512, there[t]);
@@ -155,12 +164,11 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
             cp_async16(slot + Layout::scales + scale_tile * Layout::tile_scales + scale_piece * 16, scale_at, is);
         }
         if (ASYM && zero_lane) {
-            const bool is = (zero_tile == 0 ? there[0] : there[1]) && (whole || zero_piece < (GPC + 1) / 2);
+            const bool is = (zero_tile == 0 ? there[0] : there[TILES - 1]) && (whole || zero_piece < (GPC + 1) / 2);
             cp_async16(slot + Layout::zeros + zero_tile * Layout::tile_zeros + zero_piece * 16, zero_at, is);
         }
         scale_at += unit_groups * 32;
         if (ASYM) zero_at += unit_groups * 8;
-        left--;
     };
     // Weights do not depend on the kernel before: ask for them first.
     for (u32 d = 0; d < DEPTH; d++) {
@@ -193,7 +201,7 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
         for (u32 i = 0; i < kSlots && i * (STEP / kUnit) < count; i++) load_x(i * (STEP / kUnit), i);
     }
 
-    float acc[kTiles][N / 2];
+    float acc[TILES][N / 2];
 
     // A row block is done, or this block's part of it.
     constexpr u32 PART = kRows * N, LEFT = 2 * PART;
@@ -207,7 +215,7 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
             if (second == 0) {
                 float* mine = leave + (is_tail ? PART : 0) + threadIdx.x * 4;
 #pragma unroll
-                for (u32 t = 0; t < kTiles; t++) {
+                for (u32 t = 0; t < TILES; t++) {
 #pragma unroll
                     for (int v = 0; v < N / 8; v++)
                         *reinterpret_cast<Float4*>(mine + (t * (N / 8) + v) * kThreads * 4) =
@@ -223,7 +231,7 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
             const float* theirs = is_head ? leave + LEFT + PART : leave - LEFT;
             theirs += threadIdx.x * 4;
 #pragma unroll
-            for (u32 t = 0; t < kTiles; t++) {
+            for (u32 t = 0; t < TILES; t++) {
 #pragma unroll
                 for (int v = 0; v < N / 8; v++) {
                     const Float4 p = *reinterpret_cast<const Float4*>(theirs + (t * (N / 8) + v) * kThreads * 4);
@@ -248,8 +256,8 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
                 const u32 column = v / 4 * 8 + 2 * c + v % 2;
                 if (column >= from && column < to) {
 #pragma unroll
-                    for (u32 t = 0; t < kTiles; t++) {
-                        const u32 row = (silu ? t * (kRows / 2) + warp * kTile : (warp * kTiles + t) * kTile) + g + v % 4 / 2 * 8;
+                    for (u32 t = 0; t < TILES; t++) {
+                        const u32 row = (up(t) ? kRows / 2 : 0) + tile_of(t) * kTile + g + v % 4 / 2 * 8;
                         sums[(column - from) * kPitch + row] = acc[t][v];
                     }
                 }
@@ -323,9 +331,9 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
     // Warpgroups: what the products of a group of columns are, per tile, and the scales that they wait for. Products of one
     // tile are queued while the other's operands are made, so sums are taken up one group late.
     constexpr u32 BATCH = GPC == 4 ? 2 : 4, BATCHES = 8 / GPC / BATCH;  // words whose products are queued together
-    float d[kTiles][WG ? N / 2 : 1];
+    float d[TILES][WG ? N / 2 : 1];
 #pragma unroll
-    for (u32 t = 0; t < kTiles; t++) {
+    for (u32 t = 0; t < TILES; t++) {
 #pragma unroll
         for (int v = 0; v < (WG ? N / 2 : 1); v++) d[t][v] = 0.0f;
     }
@@ -337,10 +345,10 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
 
     u32 now = 0;
 #pragma unroll 1
-    while (now < count) {
-        const u32 until = now + left_of(now, unit_of(now));
+    for (u32 begin = 0; begin < count;) {
+        const u32 until = begin + left_of(begin, unit_of(begin));
 #pragma unroll
-        for (u32 t = 0; t < kTiles; t++) {
+        for (u32 t = 0; t < TILES; t++) {
 #pragma unroll
             for (int v = 0; v < N / 2; v++) acc[t][v] = 0.0f;
         }
@@ -351,9 +359,9 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
             __syncwarp();
             const u32 x_at = slot * X_SLOT + in_step * kUnit * X_CHUNK;
             in_step = in_step + 1 == STEP / kUnit ? 0 : in_step + 1;
-            u32 scales[kTiles][kUnit][GPC], zeros[kTiles][kUnit][GPC];
+            u32 scales[TILES][kUnit][GPC], zeros[TILES][kUnit][GPC];
 #pragma unroll
-            for (u32 t = 0; t < kTiles; t++) {
+            for (u32 t = 0; t < TILES; t++) {
 #pragma unroll
                 for (u32 h = 0; h < kUnit; h++) {
 #pragma unroll
@@ -366,9 +374,9 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
             }
 #pragma unroll
             for (u32 h = 0; h < kUnit; h++) {
-                Vec16 w[kTiles][2];
+                Vec16 w[TILES][2];
 #pragma unroll
-                for (u32 t = 0; t < kTiles; t++) {
+                for (u32 t = 0; t < TILES; t++) {
                     w[t][0] = ld16(at + (t * kUnit + h) * kChunkBytes + lane * 16);
                     w[t][1] = ld16(at + (t * kUnit + h) * kChunkBytes + 512 + lane * 16);
                 }
@@ -384,12 +392,12 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
 #pragma unroll
                     for (u32 i = 0; i < GPC; i++) {
                         // Sums begin at what the products with OFFSET + q will have too much (convert.cuh).
-                        float sum[kTiles][N / 8][4];
+                        float sum[TILES][N / 8][4];
 #pragma unroll
                         for (u32 n = 0; n < N / 8; n++) {
                             const Float4 s = *reinterpret_cast<const Float4*>(x_sums + (i * (N / 8) + n) * 64);
 #pragma unroll
-                            for (u32 t = 0; t < kTiles; t++) {
+                            for (u32 t = 0; t < TILES; t++) {
                                 const float top = ASYM ? -Magic<T>::offset - static_cast<float>(zeros[t][h][i] & 15u) : 1.0f;
                                 const float bottom = ASYM ? -Magic<T>::offset - static_cast<float>(zeros[t][h][i] >> 4) : 1.0f;
 #pragma unroll
@@ -404,7 +412,7 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
 #pragma unroll
                             for (u32 b = 0; b < 2; b++) {
 #pragma unroll
-                                for (u32 t = 0; t < kTiles; t++) {
+                                for (u32 t = 0; t < TILES; t++) {
                                     u32 f[4];
                                     dequant_word<T>(f, w[t][j / 2].w[j % 2 * 2 + b]);
 #pragma unroll
@@ -416,20 +424,20 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
                             }
                         }
 #pragma unroll
-                        for (u32 t = 0; t < kTiles; t++) {
+                        for (u32 t = 0; t < TILES; t++) {
                             const Pair s = unpack2<T>(scales[t][h][i]);
 #pragma unroll
                             for (int v = 0; v < N / 2; v++) acc[t][v] = fmaf(v % 4 < 2 ? s.lo : s.hi, sum[t][v / 4][v % 4], acc[t][v]);
                         }
                     }
                 } else {
-                    const u32 x = x_low + (x_at + h * X_CHUNK) / 16;
+                    const u32 x = __shfl_sync(WB_FULL_MASK, x_low + (x_at + h * X_CHUNK) / 16, 0);
 #pragma unroll
                     for (u32 i = 0; i < GPC; i++) {
 #pragma unroll
                         for (u32 b = 0; b < BATCHES; b++) {
 #pragma unroll
-                            for (u32 t = 0; t < kTiles; t++) {
+                            for (u32 t = 0; t < TILES; t++) {
                                 const u32 first_word = (i * BATCHES + b) * BATCH;
                                 const u32 top = zero_of<T>(zeros[t][h][i] & 15u), bottom = zero_of<T>(zeros[t][h][i] >> 4);
                                 u32 f[BATCH][4];
@@ -437,7 +445,7 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
                                 for (u32 e = 0; e < BATCH; e++)
                                     dequant_word_exact<T>(f[e], w[t][(first_word + e) / 4].w[(first_word + e) % 4], top, bottom);
                                 // All products but the other tile's last are done.
-                                if (h + i + b + t > 0) wgmma_wait<1>();
+                                if (h + i + b + t > 0) wgmma_wait<TILES - 1>();
                                 if (b == 0 && h + i > 0) {
                                     wgmma_pin(d[t]);
                                     take_up(t, scales[t][i == 0 ? h - 1 : h][i == 0 ? GPC - 1 : i - 1]);
@@ -457,7 +465,7 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
             if constexpr (WG) {
                 wgmma_wait<0>();
 #pragma unroll
-                for (u32 t = 0; t < kTiles; t++) {
+                for (u32 t = 0; t < TILES; t++) {
                     wgmma_pin(d[t]);
                     take_up(t, scales[t][kUnit - 1][GPC - 1]);
                 }
@@ -465,13 +473,14 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
             at += Layout::bytes;
             if (at == ring_end) at = ring;
         }
-        if (now == count) cp_async_wait<0>();
-        finish(split > 1 ? blockIdx.x / split : unit_of(now - 1) / units, now == head, now == count && tail != 0);
+        if (until == count) cp_async_wait<0>();
+        finish(split > 1 ? blockIdx.x / split : unit_of(until - 1) / units, until == head, until == count && tail != 0);
+        begin = until;
     }
 }
 
 #define ENTRY(NAME, T, N, GPC, ASYM, WG)                                                                               \
-    WB_KERNEL void __launch_bounds__(kThreads, 1)                                                                      \
+    WB_KERNEL void __launch_bounds__(Block<N>::threads, 1)                                                                      \
         NAME(const u8* qweight, const u8* scales, const u8* zeros, const u8* x, const T* residual, void* out,          \
              float* partial, u32* flags, u32 m, u32 n, u32 chunks, u32 groups, u32 zero_groups, u32 split, i32 post,   \
              i32 out_f32) {                                                                                            \
