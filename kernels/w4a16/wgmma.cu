@@ -344,9 +344,10 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
     };
 
     u32 now = 0;
+    // A block of a cluster may have no unit at all, and joins in the sums.
 #pragma unroll 1
-    for (u32 begin = 0; begin < count;) {
-        const u32 until = begin + left_of(begin, unit_of(begin));
+    do {
+        const u32 until = count == 0 ? 0 : now + left_of(now, unit_of(now));
 #pragma unroll
         for (u32 t = 0; t < TILES; t++) {
 #pragma unroll
@@ -474,9 +475,9 @@ template <class T, int N, int GPC, bool ASYM, bool WG> WB_DEVICE void product(co
             if (at == ring_end) at = ring;
         }
         if (until == count) cp_async_wait<0>();
-        finish(split > 1 ? blockIdx.x / split : unit_of(until - 1) / units, until == head, until == count && tail != 0);
-        begin = until;
-    }
+        finish(split > 1 ? blockIdx.x / split : unit_of(until - 1) / units, split == 1 && until == head,
+               until == count && tail != 0);
+    } while (now < count);
 }
 
 #define ENTRY(NAME, T, N, GPC, ASYM, WG)                                                                               \
