@@ -321,7 +321,7 @@ impl Forecast {
         json!({
             "op": self.op, "variant": self.variant, "shape": self.shape.to_string(), "bytes": p.cost.bytes(),
             "flops": p.cost.flops, "floor_ns": ns(p.floor.ns), "predicted_ns": ns(p.ns), "predicted_low_ns": ns(p.low),
-            "predicted_high_ns": ns(p.high), "bound": rows::bound(&p.floor),
+            "predicted_high_ns": ns(p.high), "bound": rows::bound(&p.floor), "launches": p.launches,
         })
     }
 }

@@ -18,6 +18,7 @@ use crate::plan::model::Model;
 use crate::roofline::{Calibration, Ceilings, calibrate, machine};
 use crate::units::{Bytes, Flops};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -199,10 +200,19 @@ fn kernel(
 ) -> Result<()> {
     let variant = variant.map_or(Ok(op.choose(shape, chip)), |v| op.variant(v).map(|v| v.name))?;
     op.supports(variant, shape, chip).map_err(|e| Error::from(e).at(format!("{}/{variant}", op.name())))?;
-    let forecast = forecast::kernel(op, variant, shape, ceilings, calibration)?;
+    let forecast = forecast::kernel(op, variant, shape, (chip, ceilings), calibration)?;
     let title = format!("{}/{variant} {shape}", op.name());
     let (mut sheets, mut tail) = text(&title, &forecast, None, ceilings);
+    tail += &format!("line: {}\n", forecast.line);
     tail += &format!("verify: workbench bench {} --shape {shape} --variant {variant}\n", op.name());
+    if !forecast.near.is_empty() {
+        let heads = ["measured nearby", ">lengths away", ">measured over its line"];
+        let mut table = Sheet::new("What the last term leans on", &heads);
+        for n in &forecast.near {
+            table.row([format!("{}/{} {}", op.name(), n.variant, n.shape), format!("{:.2}", n.distance), format!("{:.3}", n.ratio)]);
+        }
+        sheets.push(table);
+    }
     let mut json = to_json(&title, &forecast, ceilings)?;
     match quantisation::of(op, variant, shape, chip, ceilings) {
         Ok(plan) => {
@@ -231,22 +241,38 @@ fn calibrate(files: &[PathBuf], source: &str, out: &OutputArgs) -> Result<()> {
             std::fs::read_to_string(file).map_err(|e| Error::usage(format!("cannot read {}: {e}", file.display())))?;
         points.extend(calibrate::points(&file.display().to_string(), &text)?);
     }
-    let calibration = calibrate::calibrate(&points, source);
-    let heads = ["op", "variant", "bound", ">fixed µs", ">of the ceiling", ">80 % ±", ">shapes"];
-    let mut sheet = Sheet::new(format!("t = fixed + floor / share, from {source}"), &heads);
+    let calibration = calibrate::calibrate(&points, source, &BTreeMap::new());
+    let heads = ["op", "variant", ">fixed µs", ">of the ceiling", ">uneven", ">a turn µs", ">80 % ±", ">shapes"];
+    let mut lines = Sheet::new(format!("t = fixed + floor / share + uneven + turns, from {source}"), &heads);
     for f in &calibration.fits {
-        sheet.row([
+        lines.row([
             f.op.clone(),
             if f.variant.is_empty() { "best of each shape".into() } else { f.variant.clone() },
-            f.bound.map_or(String::new(), |b| format!("{b:?}").to_lowercase()),
             format!("{:.2}", f.fixed_ns / 1e3),
             percent(f.efficiency),
+            format!("{:.2}", f.uneven),
+            format!("{:.3}", f.turn_ns / 1e3),
             percent(f.spread),
             f.n.to_string(),
         ]);
     }
+    let heads = ["op", ">shapes", ">median", ">worst", ">in their 80 %", ">widened by", "near in (octaves a length)"];
+    let mut nearby = Sheet::new("Each shape estimated from the others", &heads);
+    for n in &calibration.nearby {
+        let lengths = n.scale.lengths.iter().map(|(key, l)| format!("{key} {l}"));
+        let words = n.scale.words.iter().map(|(key, w)| format!("{key} ({w})"));
+        nearby.row([
+            n.op.clone(),
+            n.neighbours.len().to_string(),
+            percent(n.left_out.median),
+            percent(n.left_out.worst),
+            percent(n.left_out.inside),
+            format!("{:.2}", n.widen),
+            lengths.chain(words).collect::<Vec<_>>().join(", "),
+        ]);
+    }
     let json = serde_json::to_value(&calibration).map_err(|e| Error::usage(e.to_string()))?;
-    emit(out, &[sheet], "", &json)
+    emit(out, &[lines, nearby], "", &json)
 }
 
 fn text(title: &str, f: &Forecast, batch: Option<u64>, ceilings: &Ceilings) -> (Vec<Sheet>, String) {

@@ -8,6 +8,7 @@ use crate::op::{Chip, Cost, Op, Shape, Traffic};
 use crate::plan::Plan;
 use crate::roofline::ceilings::Bound;
 use crate::roofline::machine;
+use crate::roofline::predict::{Estimate, Near};
 use crate::roofline::{Calibration, Ceilings};
 use crate::run::step::recording;
 use crate::units::Provenance;
@@ -43,6 +44,11 @@ pub struct Forecast {
     pub terms: Vec<Term>,
     /// The one sum of a kernel's terms; empty for a step, whose terms have their own.
     pub arithmetic: String,
+    /// Where a kernel's line is from, and the measured shapes that its last term leans on most.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub line: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub near: Vec<Near>,
 }
 
 /// The chip and the rates to predict with, for a card by its key: the recorded ones for the H200, else its datasheet's
@@ -67,13 +73,13 @@ pub fn kernel(
     op: &dyn Op,
     variant: &str,
     shape: &Shape,
-    ceilings: &Ceilings,
+    (chip, ceilings): (&Chip, &Ceilings),
     calibration: &Calibration,
 ) -> Result<Forecast> {
     let cost: Cost = op.cost(shape)?;
-    let p = calibration.predict_at(op.name(), variant, shape, &cost, ceilings);
-    let (fit, factor, _) = calibration.fit_at(op.name(), variant, shape, p.floor.bound());
-    let part = Part::launches(1, &cost, ceilings, &fit, factor);
+    let estimate = calibration.estimate(op.name(), variant, shape, &cost, (chip, ceilings));
+    let Estimate { prediction: p, fit, load, factor, near } = estimate;
+    let part = Part::launches(1, &cost, ceilings, &fit, &load, factor);
     let total = cost.bytes().max(1) as f64;
     let memory = p.floor.bound() == Bound::Memory;
     let term = |name: String, bytes, flops, floor: f64, ns: f64, bound, provenance| Term {
@@ -105,9 +111,19 @@ pub fn kernel(
     let below = p.floor.ns / fit.efficiency - p.floor.ns;
     let share = format!("at {:.0} % of the ceiling", 100.0 * fit.efficiency);
     terms.push(term(share, 0, 0, 0.0, below, Some(of_floor), fit.provenance));
+    let uneven = fit.uneven * load.uneven_ns;
+    if uneven > 0.0 {
+        let name = "the busiest multiprocessor's share".into();
+        terms.push(term(name, 0, 0, 0.0, uneven, Some(of_floor), fit.provenance));
+    }
+    let turns = fit.turn_ns * load.turns;
+    if turns > 0.0 {
+        let name = format!("{} blocks in turn", load.turns);
+        terms.push(term(name, 0, 0, 0.0, turns, Some(Limit::Launch), fit.provenance));
+    }
     terms.push(term("launch, ramp and drain".into(), 0, 0, 0.0, fit.fixed_ns, Some(Limit::Launch), fit.provenance));
-    if !fit.neighbours.is_empty() {
-        let rest = p.ns - fit.fixed_ns - p.floor.ns / fit.efficiency;
+    if !near.is_empty() {
+        let rest = p.ns - fit.line(&load);
         terms.push(term("as the measured shapes nearby".into(), 0, 0, 0.0, rest, None, fit.provenance));
     }
     Ok(Forecast {
@@ -119,6 +135,8 @@ pub fn kernel(
         flops: cost.flops,
         terms,
         arithmetic: redo::line(&[part], p.ns),
+        line: fit.source,
+        near,
     })
 }
 
@@ -147,15 +165,10 @@ pub fn plan(plan: &Plan, chip: &Chip, ceilings: &Ceilings, calibration: &Calibra
             }
         }
         let mut parts = Vec::new();
-        let mut bound = Bound::Memory;
-        for (i, (node, shape, count)) in alike.into_iter().enumerate() {
+        for (node, shape, count) in alike {
             let cost = kernels::op(&node.op)?.cost(shape)?;
-            let limits = ceilings.floor(&cost).bound();
-            let (fit, factor, _) = calibration.fit_at(&node.op, &node.variant, shape, limits);
-            parts.push(Part::launches(count, &cost, ceilings, &fit, factor));
-            if i == 0 {
-                bound = limits;
-            }
+            let e = calibration.estimate(&node.op, &node.variant, shape, &cost, (chip, ceilings));
+            parts.push(Part::launches(count, &cost, ceilings, &e.fit, &e.load, e.factor));
         }
         let ns: f64 = of.iter().map(|n| n.predicted_ns).sum();
         terms.push(Term {
@@ -167,7 +180,7 @@ pub fn plan(plan: &Plan, chip: &Chip, ceilings: &Ceilings, calibration: &Calibra
             ns: round(ns),
             bound: parts.first().map(Part::limit),
             arithmetic: redo::line(&parts, ns),
-            provenance: calibration.fit(&of[0].op, &of[0].variant, bound).provenance,
+            provenance: calibration.fit(&of[0].op, &of[0].variant).provenance,
         });
     }
     terms.sort_by_key(|t| std::cmp::Reverse(t.ns));
@@ -180,6 +193,8 @@ pub fn plan(plan: &Plan, chip: &Chip, ceilings: &Ceilings, calibration: &Calibra
         flops: nodes.iter().map(|n| n.flops).sum(),
         terms,
         arithmetic: String::new(),
+        line: String::new(),
+        near: Vec::new(),
     })
 }
 
@@ -195,7 +210,8 @@ mod tests {
         let (chip, ceilings) = card("h200").unwrap();
         for op in kernels::OPS {
             for shape in op.bench_shapes() {
-                let f = kernel(*op, op.choose(&shape, &chip), &shape, &ceilings, &Calibration::default()).unwrap();
+                let f =
+                    kernel(*op, op.choose(&shape, &chip), &shape, (&chip, &ceilings), &Calibration::default()).unwrap();
                 let sum: i64 = f.terms.iter().map(|t| t.ns).sum();
                 assert!((sum - f.predicted_ns).abs() <= f.terms.len() as i64, "{} {shape}: {f:?}", op.name());
                 assert!(f.floor_ns <= f.low_ns && f.low_ns <= f.predicted_ns && f.predicted_ns <= f.high_ns);

@@ -4,7 +4,8 @@
 
 use crate::op::{Cost, Traffic, Unit};
 use crate::roofline::ceilings::Bound;
-use crate::roofline::{Ceilings, Floor, predict::Fit};
+use crate::roofline::predict::{Fit, Load};
+use crate::roofline::{Ceilings, Floor};
 use serde::Serialize;
 
 /// What a term's time is mostly made of.
@@ -38,39 +39,51 @@ struct Work {
     compute: bool,
 }
 
-/// `count` launches alike: each (work / share + fixed) × factor.
+/// `count` launches alike: each (work / share + uneven + turns + fixed) × factor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     count: u64,
     work: Vec<Work>,
     efficiency: f64,
+    /// A number and the ns that each of it takes: what the busiest multiprocessor has beyond its share, its blocks in turn.
+    beside: Vec<(f64, f64)>,
     fixed_ns: f64,
     factor: f64,
 }
 
 impl Part {
-    /// Launches of a cost, as [`crate::roofline::Calibration::predict_at`] adds them up.
-    pub fn launches(count: u64, cost: &Cost, ceilings: &Ceilings, fit: &Fit, factor: f64) -> Self {
+    /// Launches of a cost, as [`crate::roofline::Calibration::estimate`] adds them up.
+    pub fn launches(count: u64, cost: &Cost, ceilings: &Ceilings, fit: &Fit, load: &Load, factor: f64) -> Self {
         let floor = ceilings.floor(cost);
         let work = work(cost, &floor, ceilings);
-        let ns = (fit.fixed_ns + floor.ns / fit.efficiency) * factor;
         // Nothing is predicted faster than its floor.
-        let (efficiency, fixed_ns, factor) =
-            if ns < floor.ns { (1.0, 0.0, 1.0) } else { (fit.efficiency, fit.fixed_ns, factor) };
-        Self { count, work, efficiency, fixed_ns, factor }
+        if fit.line(load) * factor < floor.ns {
+            return Self { count, work, efficiency: 1.0, beside: Vec::new(), fixed_ns: 0.0, factor: 1.0 };
+        }
+        let beside = [(fit.uneven, load.uneven_ns), (load.turns, fit.turn_ns)];
+        let beside = beside.into_iter().filter(|(a, b)| a * b > 0.0).collect();
+        Self { count, work, efficiency: fit.efficiency, beside, fixed_ns: fit.fixed_ns, factor }
+    }
+
+    /// Launches of which only the cost is known.
+    pub fn unknown(count: u64, cost: &Cost, ceilings: &Ceilings, fit: &Fit) -> Self {
+        let load = Load { floor_ns: ceilings.floor(cost).ns, uneven_ns: 0.0, turns: 1.0 };
+        Self::launches(count, cost, ceilings, fit, &load, 1.0)
     }
 
     /// Bytes at a rate in GB/s, each time with a fixed time.
     pub fn bytes(count: u64, bytes: f64, gbps: f64, fixed_ns: f64) -> Self {
         let work = vec![Work { amount: bytes / 1e6, rate: gbps, compute: false }];
-        Self { count, work, efficiency: 1.0, fixed_ns, factor: 1.0 }
+        Self { count, work, efficiency: 1.0, beside: Vec::new(), fixed_ns, factor: 1.0 }
     }
 
     /// What most of its time is.
     pub fn limit(&self) -> Limit {
         let work: f64 = self.work.iter().map(|w| 1e6 * w.amount / w.rate).sum();
         match self.work.first() {
-            _ if self.fixed_ns > work / self.efficiency => Limit::Launch,
+            _ if self.fixed_ns > work / self.efficiency + self.beside.iter().map(|(n, ns)| n * ns).sum::<f64>() => {
+                Limit::Launch
+            }
             Some(w) if w.compute => Limit::Compute,
             _ => Limit::Memory,
         }
@@ -80,7 +93,8 @@ impl Part {
     fn ns(&self, digits: usize) -> f64 {
         let cut = |v: f64| significant(v, digits).parse::<f64>().unwrap_or(v);
         let work: f64 = self.work.iter().map(|w| cut(w.amount) / cut(w.rate) * 1e6).sum();
-        self.count as f64 * (work / cut(self.efficiency) + 1e3 * cut(self.fixed_ns / 1e3)) * cut(self.factor)
+        let beside: f64 = self.beside.iter().map(|(n, ns)| cut(*n) * 1e3 * cut(ns / 1e3)).sum();
+        self.count as f64 * (work / cut(self.efficiency) + beside + 1e3 * cut(self.fixed_ns / 1e3)) * cut(self.factor)
     }
 
     fn text(&self, digits: usize) -> String {
@@ -93,6 +107,9 @@ impl Part {
         if self.efficiency != 1.0 {
             let sum = if self.work.len() > 1 { format!("({text})") } else { text };
             text = format!("{sum} / {}", n(self.efficiency));
+        }
+        for (count, ns) in &self.beside {
+            text += &format!(" + {} × {} µs", n(*count), n(ns / 1e3));
         }
         if self.fixed_ns > 0.0 {
             text += &format!(" + {} µs", n(self.fixed_ns / 1e3));
@@ -162,17 +179,22 @@ mod tests {
             efficiency: 0.95,
             fixed_ns: 1_560.0,
             provenance: Provenance::Recorded,
-            ..Calibration { fits: Vec::new() }.fit("matmul", "gemv", Bound::Memory)
+            ..Calibration { fits: Vec::new(), nearby: Vec::new() }.fit("matmul", "gemv")
         };
         let c = Ceilings::h200();
-        let part = Part::launches(32, &read(50_331_648, 2 * 25_165_824), &c, &fit, 1.0);
+        let part = Part::unknown(32, &read(50_331_648, 2 * 25_165_824), &c, &fit);
         let ns = 32.0 * (50_331_648.0 / 4_581.0 / 0.95 + 1_560.0);
         assert_eq!(part.limit(), Limit::Memory);
         assert_eq!(line(&[part], ns), "32 × (50.332 MB / 4581 GB/s / 0.95 + 1.56 µs) = 420.01 µs");
-        let small = Part::launches(1, &read(8_192, 0), &c, &fit, 1.1);
+        let load = Load { floor_ns: 1.8, uneven_ns: 10.0, turns: 1.0 };
+        let small = Part::launches(1, &read(8_192, 0), &c, &fit, &load, 1.1);
         assert_eq!(small.limit(), Limit::Launch);
         let copy = Cost::new(Unit::Fp32, 10).read("in", 4_000_000).write("out", 3_000_000);
-        let text = Part::launches(2, &copy, &c, &fit, 1.0).text(4);
+        let text = Part::unknown(2, &copy, &c, &fit).text(4);
         assert_eq!(text, "2 × ((6 MB / 4283 GB/s + 1 MB / 4581 GB/s) / 0.95 + 1.56 µs)");
+        let uneven = Fit { uneven: 0.5, turn_ns: 250.0, ..fit };
+        let load = Load { floor_ns: c.floor(&copy).ns, uneven_ns: 1_200.0, turns: 3.0 };
+        let text = Part::launches(1, &copy, &c, &uneven, &load, 1.0).text(4);
+        assert!(text.ends_with(" / 0.95 + 0.5 × 1.2 µs + 3 × 0.25 µs + 1.56 µs"), "{text}");
     }
 }

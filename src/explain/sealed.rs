@@ -76,7 +76,7 @@ pub fn predict(
         let at = |e| Error::from(e).at(format!("{}/{variant} {shape}", op.name()));
         op.supports(variant, shape, chip).map_err(at)?;
         let cost = op.cost(shape).map_err(at)?;
-        let p = calibration.predict_at(op.name(), variant, shape, &cost, ceilings);
+        let p = calibration.estimate(op.name(), variant, shape, &cost, (chip, ceilings)).prediction;
         let ns = |v: f64| v.round() as i64;
         Ok(Row {
             op: op.name().into(),

@@ -43,8 +43,8 @@ impl Sum<'_> {
         let n = count.max(1) as f64;
         let cost = redo::read((bytes / n) as u64, (flops / n) as u64);
         let p = self.calibration.predict(op, "", &cost, self.ceilings);
-        let fit = self.calibration.fit(op, "", p.floor.bound());
-        let part = Part::launches(count, &cost, self.ceilings, &fit, 1.0);
+        let fit = self.calibration.fit(op, "");
+        let part = Part::unknown(count, &cost, self.ceilings, &fit);
         let provenance = match fit.provenance {
             // The fits are of dense kernels of this project.
             Provenance::Recorded => Provenance::Derived,
@@ -122,6 +122,8 @@ pub fn step(r: &Request, sheet: &Datasheet, ceilings: &Ceilings, calibration: &C
         flops: 0,
         terms: Vec::new(),
         arithmetic: String::new(),
+        line: String::new(),
+        near: Vec::new(),
     };
     let mut sum = Sum { ceilings, calibration, forecast, low: 0.0, high: 0.0, floor: 0.0, ns: 0.0 };
     let product = |weights: u64| 2.0 * b * weights as f64;

@@ -386,6 +386,58 @@ mod tests {
         assert_eq!(datasheet("h200").unwrap().sources("l2_mib")[0].kind, "device");
     }
 
+    const WAITING: [&str; 25] = [
+        "rtx3090 nvlink_gbps",
+        "rtx5090 base_mhz",
+        "l40s l2_mib",
+        "l40s power_w",
+        "a100-80-pcie l2_mib",
+        "h100-nvl nvlink_gbps",
+        "h200 l2_mib",
+        "gh200 sm",
+        "gh200 l2_mib",
+        "gh200 memory_gb",
+        "gh200 memory_gbps",
+        "gh200 nvlink_gbps",
+        "gh200 pcie",
+        "gh200 power_w",
+        "b200 l2_mib",
+        "b200 memory_gb",
+        "b200 memory_gbps",
+        "b200 nvlink_gbps",
+        "gb200 sm",
+        "gb200 l2_mib",
+        "gb200 memory_gb",
+        "gb200 memory_gbps",
+        "gb200 nvlink_gbps",
+        "gb200 pcie",
+        "gb200 power_w",
+    ];
+
+    /// What has one source and no formula: values that wait for a second one. Visible memory is a device's own word.
+    #[test]
+    fn all_other_values_have_two_sources_or_a_formula() {
+        const HELD: [&str; 10] = [
+            "bf16_tflops",
+            "fp32_tflops",
+            "tf32_tflops",
+            "fp8_tflops",
+            "int8_tops",
+            "fp4_tflops",
+            "sms",
+            "fma_per_clock",
+            "tensor_mhz",
+            "boost_mhz",
+        ];
+        let one = |d: &Datasheet| {
+            let alone = d.basis.iter().filter(|b| b.from.len() < 2).flat_map(|b| b.values.iter());
+            let alone = alone.filter(|v| !HELD.contains(&v.as_str()) && *v != "visible_mib");
+            alone.map(|v| format!("{} {v}", d.key)).collect::<Vec<_>>()
+        };
+        let waiting: Vec<String> = DATASHEETS.iter().flat_map(one).collect();
+        assert_eq!(waiting, WAITING);
+    }
+
     #[test]
     fn a_device_is_the_judge_of_the_table() {
         let h200 = datasheet("h200").unwrap();

@@ -3,6 +3,7 @@
 pub mod calibrate;
 pub mod ceilings;
 pub mod cited;
+pub mod coordinates;
 pub mod figure;
 pub mod machine;
 pub mod nearby;

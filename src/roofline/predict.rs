@@ -1,45 +1,44 @@
 //! The calibrated estimate: what a kernel should really cost, with an interval, beside the floor that physics sets.
 //!
-//! The form is t = t0 + floor / efficiency, per op, variant and bound: t0 is the ramp, drain and edge that every launch
-//! pays, efficiency the share of the ceiling that a long run reaches. What tiles, waves and a heuristic's steps add is taken
-//! from the measured shapes nearby ([`super::nearby`]). The fits in use are data, `data/calibration-h200.json`, made by
-//! [`super::calibrate`] from committed runs of `bench`.
+//! A line for each op and variant, t = t0 + floor / efficiency + uneven · u + turns · v: t0 is the ramp, drain and edge that
+//! every launch pays; efficiency the share of the ceiling that a long run reaches; `uneven` what the busiest multiprocessor
+//! has to move beyond an even share; `turns` the blocks that it runs one after the other. What is left (tiles, a heuristic's
+//! steps, the pipeline's depth) is a factor from the measured shapes nearby ([`super::nearby`]). The fits in use are data,
+//! `data/calibration-h200.json`, made by [`super::calibrate`] from committed runs of `bench`.
 
-use super::ceilings::Bound;
-use super::nearby::{Field, Neighbour, Place};
+use super::coordinates::{self, Kernel, Place};
+use super::nearby::{Field, Neighbour, Scale};
 use super::{Ceilings, Floor};
-use crate::op::{Cost, Shape};
+use crate::kernels;
+use crate::op::{Chip, Cost, Shape};
 use crate::units::Provenance;
 use serde::{Deserialize, Serialize};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
-/// The fit of one variant on one card.
+/// The line of one variant on one card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     pub op: String,
     /// Empty: the best variant of each shape.
     #[serde(default)]
     pub variant: String,
-    /// What bound the shapes it was made from; absent in older recordings.
-    #[serde(default)]
-    pub bound: Option<Bound>,
     /// Fixed time of a launch inside a graph, ns.
     pub fixed_ns: f64,
     /// Share of the ceiling reached by the part that grows with size.
     pub efficiency: f64,
-    /// Half-width of the 80 % interval, relative.
+    /// Share of its uneven part that the busiest multiprocessor adds to the time.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub uneven: f64,
+    /// What each block adds that the busiest multiprocessor runs in turn, ns.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub turn_ns: f64,
+    /// Half-width of the 80 % interval of the line alone, relative.
     pub spread: f64,
     /// Shapes that it was made from.
     #[serde(default)]
     pub n: usize,
     pub provenance: Provenance,
     pub source: String,
-    /// Octaves over which a measured shape tells something of another.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub length: f64,
-    /// The variant's measured shapes of either bound, beside this line.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub neighbours: Vec<Neighbour>,
 }
 
 // The signature that serde asks for.
@@ -48,15 +47,90 @@ fn is_zero(v: &f64) -> bool {
     *v == 0.0
 }
 
+/// What a launch gives a line to work with, ns and counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    pub floor_ns: f64,
+    /// Time that the busiest multiprocessor needs beyond an even share of the traffic, at an even share of the bandwidth.
+    pub uneven_ns: f64,
+    /// Blocks that the busiest multiprocessor runs one after the other.
+    pub turns: f64,
+}
+
+impl Load {
+    /// On a chip of so many multiprocessors.
+    pub fn of(cost: &Cost, floor: &Floor, kernels: &[Kernel], sms: u64) -> Self {
+        let Some(widest) = coordinates::widest(kernels) else {
+            return Self { floor_ns: floor.ns, ..Self::default() };
+        };
+        let turns = widest.turns(sms) as f64;
+        let busiest = floor.memory_ns * turns * sms as f64 / widest.blocks.max(1) as f64;
+        // Nothing to move is nothing uneven.
+        let uneven_ns = if cost.bytes() > 0 { (busiest - floor.memory_ns).max(0.0) } else { 0.0 };
+        Self { floor_ns: floor.ns, uneven_ns, turns }
+    }
+}
+
 impl Fit {
-    /// The factor that the neighbours put on this line at a shape, and the standard deviation of its logarithm; the line
-    /// itself where there are none.
-    fn nearby(&self, shape: &Shape) -> (f64, f64) {
-        if self.neighbours.is_empty() {
-            return (1.0, self.spread / DEVIATIONS);
-        }
-        let (mean, deviation) = Field::new(&self.op, &self.neighbours, self.length).at(&Place::of(&self.op, shape));
-        (mean.exp(), deviation)
+    /// The line's time, ns.
+    pub fn line(&self, load: &Load) -> f64 {
+        self.fixed_ns + load.floor_ns / self.efficiency + self.uneven * load.uneven_ns + self.turn_ns * load.turns
+    }
+}
+
+/// How the neighbours did when each was asked of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// |estimate − measured| / measured, of all and the largest.
+    pub median: f64,
+    pub worst: f64,
+    /// Share inside the 80 % interval before it was widened.
+    pub inside: f64,
+}
+
+/// The measured shapes of an op around its lines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Neighbourhood {
+    pub op: String,
+    pub scale: Scale,
+    /// What intervals are multiplied with, so that four of five neighbours lie in theirs when they are left out.
+    pub widen: f64,
+    pub left_out: LeftOut,
+    pub neighbours: Vec<Neighbour>,
+    #[serde(skip)]
+    pub(super) ready: Ready,
+}
+
+/// The neighbours ready to be asked, made when they are first asked.
+#[derive(Debug, Default)]
+pub struct Ready(OnceLock<Option<Field>>);
+
+impl Clone for Ready {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+impl PartialEq for Ready {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Neighbourhood {
+    /// None where a neighbour's shape is none of the op's.
+    pub(super) fn field(&self) -> Option<&Field> {
+        let make = || {
+            let op = kernels::op(&self.op).ok()?;
+            let place = |n: &Neighbour| {
+                let shape = Shape::parse(&n.shape).ok()?;
+                let cost = op.cost(&shape).ok()?;
+                Some(Place::launched(&self.op, &n.variant, &shape, &cost, &n.kernels, u64::from(Chip::H200.sms)))
+            };
+            let places = self.neighbours.iter().map(place).collect::<Option<Vec<_>>>()?;
+            let logs: Vec<f64> = self.neighbours.iter().map(|n| n.ratio.max(1e-9).ln()).collect();
+            Some(Field::new(places, &logs, self.scale.clone()))
+        };
+        self.ready.0.get_or_init(make).as_ref()
     }
 }
 
@@ -64,13 +138,15 @@ impl Fit {
 pub const DEVIATIONS: f64 = 1.28;
 /// No prediction is trusted closer than this.
 pub const CLOSEST: f64 = 0.05;
-/// Neighbours of a variant's own with which it needs no other variant's.
-const ENOUGH: usize = 4;
+/// Interval of a line that is not the variant's own.
+const FOREIGN: f64 = 0.4;
 
 /// The fits in use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     pub fits: Vec<Fit>,
+    #[serde(default)]
+    pub nearby: Vec<Neighbourhood>,
 }
 
 /// One node's prediction, ns.
@@ -83,78 +159,115 @@ pub struct Prediction {
     pub high: f64,
 }
 
+/// A measured shape that a prediction leans on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Near {
+    pub variant: String,
+    pub shape: String,
+    pub ratio: f64,
+    /// Lengths away.
+    pub distance: f64,
+}
+
+/// A prediction with all that it is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    pub prediction: Prediction,
+    pub fit: Fit,
+    pub load: Load,
+    /// What the neighbours make of the line.
+    pub factor: f64,
+    /// The three nearest of them.
+    pub near: Vec<Near>,
+}
+
 impl Default for Calibration {
     /// The fits of the recorded H200; `workbench predict calibrate` makes others from runs of `bench`.
     fn default() -> Self {
-        static FITS: LazyLock<Calibration> = LazyLock::new(|| {
-            let text = include_str!("../../data/calibration-h200.json");
-            serde_json::from_str(text).expect("data/calibration-h200.json is checked by the tests")
-        });
-        FITS.clone()
+        Self::recorded().clone()
     }
 }
 
 impl Calibration {
-    /// The fit of a variant where that bound rules; else that of the op's best variants, with a wide interval; else 2 µs
-    /// a launch at 90 % of the ceiling.
-    pub fn fit(&self, op: &str, variant: &str, bound: Bound) -> Fit {
-        let of = |v: &str| {
-            let found = || self.fits.iter().filter(|f| f.op == op && f.variant == v);
-            let bare = || found().find(|f| f.bound.is_none());
-            // The other bound's line, where its neighbours carry it over.
-            let other = || found().find(|f| !f.neighbours.is_empty());
-            found().find(|f| f.bound == Some(bound)).or_else(bare).or_else(other).cloned()
-        };
+    /// The fits of the recorded H200.
+    pub fn recorded() -> &'static Self {
+        static FITS: LazyLock<Calibration> = LazyLock::new(|| {
+            let text = include_str!("../../data/calibration-h200.json");
+            serde_json::from_str(text).expect("data/calibration-h200.json is checked by the tests")
+        });
+        &FITS
+    }
+
+    fn own(&self, op: &str, variant: &str) -> Option<&Fit> {
+        self.fits.iter().find(|f| f.op == op && f.variant == variant)
+    }
+
+    /// The line of a variant; else that of the op's best variants, with a wide interval; else 2 µs a launch at 90 % of
+    /// the ceiling.
+    pub fn fit(&self, op: &str, variant: &str) -> Fit {
         let best = || {
-            let fit = of("")?;
+            let fit = self.own(op, "")?.clone();
             let source = format!("{} (best variants, not {variant})", fit.source);
-            Some(Fit { spread: fit.spread.max(0.4), provenance: Provenance::Derived, source, ..fit })
+            Some(Fit { spread: fit.spread.max(FOREIGN), provenance: Provenance::Derived, source, ..fit })
         };
-        of(variant).or_else(best).unwrap_or_else(|| Fit {
+        self.own(op, variant).cloned().or_else(best).unwrap_or_else(|| Fit {
             op: op.into(),
             variant: variant.into(),
-            bound: Some(bound),
             fixed_ns: 2_000.0,
             efficiency: 0.9,
+            uneven: 0.0,
+            turn_ns: 0.0,
             spread: 0.5,
             n: 0,
             provenance: Provenance::Assumed,
             source: "no run of this op yet".into(),
-            length: 0.0,
-            neighbours: Vec::new(),
         })
     }
 
-    /// The fit for a shape, and what its neighbours make of it: the variant's own, or that of the op's best variants where
-    /// the variant has few shapes and those lie nearer. (fit, factor on its line, standard deviation of the logarithm)
-    pub fn fit_at(&self, op: &str, variant: &str, shape: &Shape, bound: Bound) -> (Fit, f64, f64) {
-        let own = self.fit(op, variant, bound);
-        let (factor, deviation) = own.nearby(shape);
-        if own.neighbours.len() < ENOUGH && !variant.is_empty() {
-            let best = self.fit(op, "", bound);
-            let (other, wide) = best.nearby(shape);
-            if !best.neighbours.is_empty() && wide < deviation {
-                let source = format!("{} (best variants, not {variant})", best.source);
-                return (Fit { provenance: Provenance::Derived, source, ..best }, other, wide);
-            }
-        }
-        (own, factor, deviation)
-    }
-
-    /// Floor and calibrated estimate of one launch of a variant at a shape.
-    pub fn predict_at(&self, op: &str, variant: &str, shape: &Shape, cost: &Cost, ceilings: &Ceilings) -> Prediction {
+    /// Floor and calibrated estimate of one launch of a variant at a shape on a chip.
+    pub fn estimate(
+        &self,
+        op: &str,
+        variant: &str,
+        shape: &Shape,
+        cost: &Cost,
+        (chip, ceilings): (&Chip, &Ceilings),
+    ) -> Estimate {
+        let launched = kernels::op(op).and_then(|op| coordinates::kernels(op, variant, shape, chip));
+        let launched = launched.unwrap_or_default();
         let floor = ceilings.floor(cost);
-        let (fit, factor, deviation) = self.fit_at(op, variant, shape, floor.bound());
-        let ns = ((fit.fixed_ns + floor.ns / fit.efficiency) * factor).max(floor.ns);
-        let spread = (DEVIATIONS * deviation).clamp(CLOSEST, 0.95);
-        Prediction { floor, ns, low: (ns * (1.0 - spread)).max(floor.ns), high: ns * (1.0 + spread) }
+        let (fit, load) = (self.fit(op, variant), Load::of(cost, &floor, &launched, u64::from(chip.sms)));
+        let (mut factor, mut spread, mut near) = (1.0, fit.spread, Vec::new());
+        let around = self.nearby.iter().find(|n| n.op == op);
+        if let Some((around, field)) = around.and_then(|n| Some((n, n.field()?))) {
+            let place = Place::launched(op, variant, shape, cost, &launched, u64::from(chip.sms));
+            let (mean, deviation) = field.at(&place);
+            factor = mean.exp();
+            spread = DEVIATIONS * around.widen * deviation;
+            // Another variant's line says less than its neighbours believe.
+            if fit.provenance != Provenance::Recorded {
+                spread = spread.max(fit.spread);
+            }
+            near = field
+                .nearest(&place, 3)
+                .into_iter()
+                .map(|(i, distance)| {
+                    let Neighbour { variant, shape, ratio, .. } = around.neighbours[i].clone();
+                    Near { variant, shape, ratio, distance }
+                })
+                .collect();
+        }
+        let spread = spread.clamp(CLOSEST, 0.95);
+        let ns = (fit.line(&load) * factor).max(floor.ns);
+        let prediction = Prediction { floor, ns, low: (ns * (1.0 - spread)).max(floor.ns), high: ns * (1.0 + spread) };
+        Estimate { prediction, fit, load, factor, near }
     }
 
-    /// The same where no shape is known, from the line alone.
+    /// The same where no shape is known, from the floor's part of the line alone.
     pub fn predict(&self, op: &str, variant: &str, cost: &Cost, ceilings: &Ceilings) -> Prediction {
         let floor = ceilings.floor(cost);
-        let fit = self.fit(op, variant, floor.bound());
-        let ns = fit.fixed_ns + floor.ns / fit.efficiency;
+        let fit = self.fit(op, variant);
+        let ns = fit.fixed_ns + fit.turn_ns + floor.ns / fit.efficiency;
         Prediction { floor, ns, low: (ns * (1.0 - fit.spread)).max(floor.ns), high: ns * (1.0 + fit.spread) }
     }
 }
@@ -181,11 +294,14 @@ mod tests {
     fn the_fits_are_recorded_and_say_where() {
         let cal = Calibration::default();
         assert!(cal.fits.len() >= 8);
+        for n in &cal.nearby {
+            assert!(n.field().is_some() && n.widen >= 1.0, "{}", n.op);
+        }
         for f in &cal.fits {
             assert!(f.provenance == Provenance::Recorded && f.source.starts_with("reports/"), "{f:?}");
             assert!(f.fixed_ns >= 0.0 && f.efficiency > 0.0 && f.efficiency <= 1.0 && f.spread > 0.0, "{f:?}");
         }
-        assert_eq!(cal.fit("matmul", "unheard_of", Bound::Memory).provenance, Provenance::Derived);
-        assert_eq!(cal.fit("unheard_of", "x", Bound::Memory).provenance, Provenance::Assumed);
+        assert_eq!(cal.fit("matmul", "unheard_of").provenance, Provenance::Derived);
+        assert_eq!(cal.fit("unheard_of", "x").provenance, Provenance::Assumed);
     }
 }

@@ -16,15 +16,19 @@ pub struct Arrays {
 impl Arrays {
     /// Allocates and fills every buffer of a shape; outputs begin poisoned. Two seeds give two different sets.
     pub fn new(exec: &mut dyn Executor, op: &dyn Op, shape: &Shape, seed: u64) -> Result<Self> {
-        let buffers = op.buffers(shape, seed)?;
+        Self::of(exec, op, shape, op.buffers(shape, seed)?, seed)
+    }
+    /// The same from buffers that were described before: contents given as bytes come again, random ones are `seed`'s.
+    pub fn of(exec: &mut dyn Executor, op: &dyn Op, shape: &Shape, buffers: Vec<Buffer>, seed: u64) -> Result<Self> {
         let mut arrays = Self { buffers, at: Bindings::new(), seed };
         for i in 0..arrays.buffers.len() {
             let made = exec.alloc(arrays.buffers[i].bytes());
             match made {
                 Ok(address) => arrays.at.set(arrays.buffers[i].name, address),
                 Err(e) => {
+                    let name = arrays.buffers[i].name;
                     arrays.free(exec)?;
-                    return Err(e.at(format!("{} of {} {shape}", op.buffers(shape, seed)?[i].name, op.name())));
+                    return Err(e.at(format!("{name} of {} {shape}", op.name())));
                 }
             }
         }

@@ -6,11 +6,26 @@ use crate::error::{Error, Result};
 use crate::launch::{Device, Memory, Modules, Prepared, Stream};
 use crate::op::{Arch, Arg, Chip, DType, Init, Launch, Variant};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Bytes of the zone on each side of an allocation; a multiple of 256 keeps the alignment.
 const GUARD: u64 = 1024;
 /// What the zones hold. A store outside its array changes it and is reported by [`Executor::sync`].
 const GUARD_BYTE: u8 = 0xa5;
+
+/// Arrays up to this size share an allocation where no guards stand between them: a bench of many small input sets asks
+/// for ten thousand arrays, and each allocation of the driver's would cost more than the time measured.
+const SMALL: u64 = 1 << 20;
+/// Bytes of such an allocation, and the multiple that arrays in it begin at.
+const SLAB: u64 = 32 << 20;
+const ALIGN: u64 = 512;
+
+/// An array: its allocation, which it may share, and its bytes.
+#[derive(Debug)]
+struct Array {
+    memory: Rc<Memory>,
+    bytes: u64,
+}
 
 /// A GPU that holds arrays and runs launches.
 #[derive(Debug)]
@@ -18,7 +33,9 @@ pub struct Gpu {
     device: Device,
     modules: Modules,
     stream: Stream,
-    allocations: BTreeMap<u64, Memory>,
+    allocations: BTreeMap<u64, Array>,
+    /// The allocation that small arrays are cut from, and how much of it is taken; it goes with its last array.
+    slab: Option<(Rc<Memory>, u64)>,
     guards: bool,
     /// What was launched since the last wait, for the error that only the wait can see.
     pending: Vec<String>,
@@ -36,6 +53,7 @@ impl Gpu {
             modules: Modules::new(device),
             stream: Stream::new(device)?,
             allocations: BTreeMap::new(),
+            slab: None,
             guards,
             pending: Vec::new(),
         })
@@ -68,14 +86,13 @@ impl Gpu {
     }
     /// The allocation that holds `address .. address + bytes`, and the offset in it.
     fn find(&self, address: u64, bytes: u64) -> Result<(&Memory, u64)> {
-        let guard = self.guard();
-        let (_, memory) = self
+        let (_, array) = self
             .allocations
             .range(..=address)
             .next_back()
-            .filter(|(base, memory)| address + bytes <= *base + memory.bytes() - 2 * guard)
+            .filter(|(base, array)| address + bytes <= *base + array.bytes)
             .ok_or_else(|| Error::usage(format!("{bytes} bytes at {address:#x} lie in no allocation")))?;
-        Ok((memory, address - memory.address()))
+        Ok((&array.memory, address - array.memory.address()))
     }
     fn wait(&mut self) -> Result<()> {
         let pending = &mut self.pending;
@@ -88,9 +105,8 @@ impl Gpu {
             return Ok(());
         }
         let mut zone = [0u8; GUARD as usize];
-        for (base, memory) in &self.allocations {
-            let size = memory.bytes() - 2 * GUARD;
-            for (offset, side) in [(0, "before"), (GUARD + size, "after")] {
+        for (base, Array { memory, bytes: size }) in &self.allocations {
+            for (offset, side) in [(0, "before"), (GUARD + *size, "after")] {
                 memory.read(offset, &mut zone)?;
                 if let Some(i) = zone.iter().position(|b| *b != GUARD_BYTE) {
                     let at = if offset == 0 { GUARD - i as u64 } else { i as u64 };
@@ -101,6 +117,16 @@ impl Gpu {
             }
         }
         Ok(())
+    }
+    fn alloc_small(&mut self, bytes: u64) -> Result<u64> {
+        let (memory, taken) = match self.slab.take() {
+            Some((memory, taken)) if taken + bytes.max(1) <= SLAB => (memory, taken),
+            _ => (Rc::new(Memory::new(&self.device, SLAB)?), 0),
+        };
+        let address = memory.address() + taken;
+        self.allocations.insert(address, Array { memory: memory.clone(), bytes });
+        self.slab = Some((memory, (taken + bytes.max(1)).next_multiple_of(ALIGN)));
+        Ok(address)
     }
     fn fill_on_device(&mut self, address: u64, dtype: DType, len: u64, init: &Init, key: u64) -> Result<()> {
         let (kind, a, b) = match init {
@@ -139,17 +165,25 @@ impl Executor for Gpu {
     }
     fn alloc(&mut self, bytes: u64) -> Result<u64> {
         let guard = self.guard();
+        if !self.guards && bytes <= SMALL {
+            return self.alloc_small(bytes);
+        }
         let memory = Memory::new(&self.device, bytes + 2 * guard)?;
         memory.set(0, guard, GUARD_BYTE, &self.stream)?;
         memory.set(guard + bytes, guard, GUARD_BYTE, &self.stream)?;
         let address = memory.address() + guard;
-        self.allocations.insert(address, memory);
+        self.allocations.insert(address, Array { memory: Rc::new(memory), bytes });
         Ok(address)
     }
     fn free(&mut self, address: u64) -> Result<()> {
-        self.wait()?;
-        let known = self.allocations.remove(&address);
-        known.map(drop).ok_or_else(|| Error::usage(format!("{address:#x} is no allocation")))
+        let array = self.allocations.get(&address);
+        let array = array.ok_or_else(|| Error::usage(format!("{address:#x} is no allocation")))?;
+        // Memory that others still use is neither given back nor given out again.
+        if Rc::strong_count(&array.memory) == 1 {
+            self.wait()?;
+        }
+        self.allocations.remove(&address);
+        Ok(())
     }
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
         self.wait()?;

@@ -1,5 +1,6 @@
 //! Lists of shapes over many ops, as text: `OP SHAPE` a line, `#` begins a comment.
 
+use super::draw::{COUNT, draw};
 use crate::error::{Error, Result};
 use crate::kernels;
 use crate::op::{Op, Shape};
@@ -19,6 +20,15 @@ pub const BUILT_IN: [(&str, &str); 2] = [
 /// # Errors
 /// No such list or file; a line that is not an op and a shape, with its number; a case that comes twice; none at all.
 pub fn find(name: &str) -> Result<Vec<Case>> {
+    if let Some(drawn) = name.strip_prefix("drawn:") {
+        let (seed, count) = drawn.split_once('x').map_or((drawn, None), |(seed, count)| (seed, Some(count)));
+        let number = |text: &str| text.parse::<u64>().ok();
+        let count = count.map_or(Some(COUNT as u64), number).filter(|c| (1..=100_000).contains(c));
+        return match (number(seed), count) {
+            (Some(seed), Some(count)) => draw(seed, count as usize),
+            _ => Err(Error::usage(format!("{name} is no list")).try_next("drawn:SEED, or drawn:SEEDxCOUNT")),
+        };
+    }
     if let Some((_, text)) = BUILT_IN.iter().find(|(n, _)| *n == name) {
         return parse(name, text);
     }
@@ -59,7 +69,7 @@ pub fn parse(name: &str, text: &str) -> Result<Vec<Case>> {
 mod tests {
     use super::*;
     use crate::op::Chip;
-    use crate::roofline::nearby::Place;
+    use crate::roofline::coordinates::Place;
 
     #[test]
     fn the_built_in_lists_run_cover_every_op_and_share_no_shape() {
@@ -76,12 +86,28 @@ mod tests {
         for (op, shape) in &decode {
             let here = Place::of(op.name(), shape);
             let near = calibration.iter().filter(|(o, _)| o.name() == op.name());
-            assert!(
-                near.map(|(_, s)| Place::of(op.name(), s)).all(|p| p.distance(&here) > 0.0),
-                "{} {shape}",
-                op.name()
-            );
+            assert!(near.map(|(_, s)| Place::of(op.name(), s)).all(|p| !p.same_work(&here)), "{} {shape}", op.name());
         }
+    }
+
+    #[test]
+    fn drawn_lists_come_again_run_cover_every_op_and_share_no_shape() {
+        let (drawn, again, other) =
+            (find("drawn:7x300").unwrap(), find("drawn:7x300").unwrap(), find("drawn:8").unwrap());
+        let text = |cases: &[Case]| cases.iter().map(|(op, s)| format!("{} {s}", op.name())).collect::<Vec<_>>();
+        assert_eq!((drawn.len(), other.len()), (300, COUNT));
+        assert!(text(&drawn) == text(&again) && text(&drawn) != text(&other));
+        let calibration = find("calibration").unwrap();
+        for (op, shape) in &drawn {
+            op.supports(op.choose(shape, &Chip::H200), shape, &Chip::H200).unwrap();
+            let here = Place::of(op.name(), shape);
+            let same = |(o, s): &&Case| o.name() == op.name() && Place::of(op.name(), s).same_work(&here);
+            assert!(calibration.iter().all(|c| !same(&c)) && drawn.iter().filter(same).count() == 1, "{shape}");
+        }
+        for op in kernels::OPS {
+            assert!(drawn.iter().any(|(o, _)| o.name() == op.name()), "{} is never drawn", op.name());
+        }
+        assert!(find("drawn:x").is_err() && find("drawn:1x0").is_err());
     }
 
     #[test]

@@ -245,9 +245,10 @@ impl Bench {
                 samples[i % works.len()].push(ns / counts[i % works.len()] as f64);
             }
             let spent: f64 = times.iter().sum();
-            // A batch of some 50 ms, so that clocks are read often and a timeout is kept.
+            // A batch of some 50 ms, so that clocks are read often and a timeout is kept; no more than was asked for.
             let per_round = (spent / rounds as f64).max(1.0);
-            rounds = ((50e6 / per_round) as usize).clamp(1, (BATCH / works.len()).max(1));
+            let batch = (works.len() as f64 * options.min_time.as_nanos() as f64).clamp(5e6, 50e6);
+            rounds = ((batch / per_round) as usize).clamp(1, (BATCH / works.len()).max(1));
             for (noise, sample) in noises.iter_mut().zip(&samples) {
                 noise.push(relative_deviation(sample));
             }

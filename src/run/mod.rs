@@ -2,6 +2,7 @@
 
 pub mod arrays;
 pub mod ceilings;
+pub mod draw;
 pub mod emulate;
 mod executor;
 pub mod fill;

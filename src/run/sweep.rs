@@ -5,7 +5,8 @@ use super::Gpu;
 pub use super::lineup::Lineup;
 use super::measure::{Bench, Options, Timing};
 use crate::error::Result;
-use crate::op::{Bindings, Check, Chip, Cost, Op, Shape};
+use crate::op::{Check, Chip, Cost, Op, Shape};
+use crate::roofline::coordinates::{self, Kernel};
 use crate::roofline::{Calibration, Ceilings, Floor};
 
 /// Bytes that a rotation of input sets must pass before it returns to the first: enough that L2 holds none of it.
@@ -95,20 +96,16 @@ pub struct Predicted {
     pub ns: f64,
     pub low: f64,
     pub high: f64,
-    pub kernels: usize,
+    /// Its kernels, as the neighbours of a prediction are told by.
+    pub launches: Vec<Kernel>,
 }
 
 /// Predicts a variant on a machine. Needs no device: the launches are made for invented addresses and only counted.
 pub fn predict(op: &dyn Op, variant: &str, shape: &Shape, chip: &Chip, ceilings: &Ceilings) -> Result<Predicted> {
     let cost = op.cost(shape)?;
-    let p = Calibration::default().predict_at(op.name(), variant, shape, &cost, ceilings);
-    let mut at = Bindings::new();
-    for (i, buffer) in op.buffers(shape, 1)?.iter().enumerate() {
-        at.set(buffer.name, (i as u64 + 1) << 40);
-    }
-    at.set("workspace", 1 << 50);
-    let kernels = op.launches(variant, shape, chip, &at)?.len();
-    Ok(Predicted { cost, floor: p.floor, ns: p.ns, low: p.low, high: p.high, kernels })
+    let p = Calibration::recorded().estimate(op.name(), variant, shape, &cost, (chip, ceilings)).prediction;
+    let launches = coordinates::kernels(op, variant, shape, chip)?;
+    Ok(Predicted { cost, floor: p.floor, ns: p.ns, low: p.low, high: p.high, launches })
 }
 
 /// One measured row.

@@ -3,9 +3,9 @@
 use crate::error::{Error, Result};
 use crate::kernels;
 use crate::launch::env::Environment;
-use crate::op::Chip;
+use crate::op::{Chip, Cost, Shape};
 use crate::plan::Plan;
-use crate::roofline::{Calibration, Ceilings};
+use crate::roofline::{Calibration, Ceilings, Prediction};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -198,19 +198,29 @@ fn no_recording(folder: &Path, e: &std::io::Error) -> Error {
 }
 
 /// The nodes of a plan with their predictions: made before anything runs.
-pub fn predict_nodes(
-    plan: &Plan,
+pub fn predict_nodes<'a>(
+    plan: &'a Plan,
     chip: &Chip,
     ceilings: &Ceilings,
     calibration: &Calibration,
 ) -> Result<Vec<NodeRecord>> {
+    // Layers repeat the same few launches.
+    let mut known: Vec<(&str, String, &Shape, Cost, Prediction)> = Vec::new();
+    let mut predict = |name: &'static str, variant: String, shape: &'a Shape| -> Result<(Cost, Prediction)> {
+        if let Some((.., cost, p)) = known.iter().find(|(o, v, s, ..)| (*o, v, *s) == (name, &variant, shape)) {
+            return Ok((cost.clone(), *p));
+        }
+        let cost = kernels::op(name)?.cost(shape)?;
+        let p = calibration.estimate(name, &variant, shape, &cost, (chip, ceilings)).prediction;
+        known.push((name, variant, shape, cost.clone(), p));
+        Ok((cost, p))
+    };
     plan.nodes
         .iter()
         .map(|node| {
             let op = kernels::op(node.op)?;
             let variant = node.variant.clone().unwrap_or_else(|| op.choose(&node.shape, chip).to_string());
-            let cost = op.cost(&node.shape)?;
-            let p = calibration.predict_at(node.op, &variant, &node.shape, &cost, ceilings);
+            let (cost, p) = predict(op.name(), variant.clone(), &node.shape)?;
             Ok(NodeRecord {
                 label: node.label.clone(),
                 class: node.class.clone(),
