@@ -182,10 +182,11 @@ def sets_for(touched):
 
 
 class Contender:
-    """One peer at one case. `call(i)` enqueues the op on input set i; a peer that allocates its own result returns it."""
+    """One peer at one case. `call(i)` enqueues the op on input set i; a peer that allocates its own result returns it.
+    `graphed=False`: one launch at a time in a stream, for what a CUDA graph would slow down."""
 
-    def __init__(self, peer, call, **extra):
-        self.peer, self.call, self.extra = peer, call, extra
+    def __init__(self, peer, call, graphed=True, **extra):
+        self.peer, self.call, self.graphed, self.extra = peer, call, graphed, extra
         self.kept = {}
 
     def enqueue(self, i):
@@ -220,8 +221,21 @@ def replay_ns(graph, times):
     return [a.elapsed_time(b) * 1e6 for a, b in zip(marks, marks[1:])]
 
 
+class Direct:
+    """What stands for the graph of a contender that takes none: a launch for each replay, over the sets in turn."""
+
+    def __init__(self, contender, sets):
+        self.contender, self.sets, self.done = contender, sets, 0
+
+    def replay(self):
+        self.contender.enqueue(self.done % self.sets)
+        self.done += 1
+
+
 def graph_of(contender, sets):
     """A graph of at least REPLAY_US of the contender's launches, and how many there are in it."""
+    if not contender.graphed:
+        return Direct(contender, sets), 1
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -240,14 +254,15 @@ def graph_of(contender, sets):
 
 
 def alternate(graphs, rounds=ROUNDS):
-    """Times of each graph's replays in ns, taken in turn."""
+    """Times of each graph's replays in ns, taken in turn: A B C, C B A, A B C, ..., so that none always follows the same one.
+    The n-th times of all graphs lie within one round: a pair of them is a comparison."""
     marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2 * rounds)] for _ in graphs]
     done = 0
     while done < rounds:
         some = min(8, rounds - done)  # short batches: the device must not starve while the host queues
         queue_ahead()
         for r in range(done, done + some):
-            for graph, events in zip(graphs, marks):
+            for graph, events in list(zip(graphs, marks))[::-1 if r % 2 else 1]:
                 events[2 * r].record()
                 graph.replay()
                 events[2 * r + 1].record()
@@ -290,7 +305,7 @@ class Run:
     def wants(self, peer):
         return wanted(self.args, peer)
 
-    def case(self, text, contenders, sets, touched, flops, check, tolerance, rounds=ROUNDS):
+    def case(self, text, contenders, sets, touched, flops, check, tolerance, rounds=ROUNDS, reset=lambda: None):
         """Checks each contender once, then times all that are right in alternation, and writes their rows.
 
         `contenders` are makers, (peer, function that builds a Contender): building may fail (a library that is missing, a
@@ -301,6 +316,7 @@ class Run:
                 continue
             try:
                 contender = make()
+                reset()
                 result = contender.enqueue(0)
                 torch.cuda.synchronize()
                 error = check(contender, result)
@@ -314,16 +330,18 @@ class Run:
         for (contender, error, _, launches), samples in zip(ready, times):
             self.add(contender, text, samples, launches, sets, touched, flops, error, tolerance)
 
-    def add(self, contender, text, samples, launches, sets, touched, flops, error, tolerance, mode="graph"):
+    def add(self, contender, text, samples, launches, sets, touched, flops, error, tolerance):
         ns = sorted(t / launches for t in samples)
         median = statistics.median(ns)
         row = dict(
-            op=self.op, variant=contender.peer, peer=contender.peer, shape=text, mode=mode, ns=round(median),
+            op=self.op, variant=contender.peer, peer=contender.peer, shape=text,
+            mode="graph" if contender.graphed else "stream", ns=round(median),
             ns_p10=round(quantile(ns, 0.1)), ns_p90=round(quantile(ns, 0.9)), n=launches * len(ns), bytes=int(touched),
             flops=int(flops), sets=sets, median_ns=median,
             mad_ns=1.4826 * statistics.median(abs(t - median) for t in ns), launches_per_sample=launches,
             samples_ns=[round(t / launches, 1) for t in samples], ok=bool(error <= tolerance),
-            error=None if math.isnan(error) else error, tolerance=tolerance, warnings=[], **contender.extra)
+            error=None if math.isnan(error) else error, tolerance=tolerance, warnings=[])
+        row.update(contender.extra)
         self.write(row)
         self.say(contender.peer, text, f"{median / 1e3:10.2f} {touched / median:8.0f} {flops / median / 1e3:8.1f} {error:9.1e}"
                  + ("" if row["ok"] else "  WRONG"))

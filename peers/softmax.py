@@ -1,12 +1,15 @@
-"""Row softmax in bf16, plain and with scale and mask: PyTorch, torch.compile, a small Triton kernel, QuACK, and a copy.
+"""Row softmax in bf16, plain and with scale and mask: PyTorch, torch.compile, a small Triton kernel, QuACK, a copy, and ours.
 
 The copy (`clone`) moves the least bytes that any softmax must and computes nothing: no row can be honest and faster. From
 1 GiB on it runs in a stream, because copy nodes of that size run slower inside a CUDA graph.
+
+Ours (`workbench`) is launched here too where the program is found, so that all alternate in one process on the same buffers.
 """
 import common
+import workbench
 from common import Contender, error_of, normal, poison, sets_for, shape_text
 
-PEERS = ["torch", "compile", "triton", "quack", "clone"]
+PEERS = ["workbench", "torch", "compile", "compile-max", "triton", "quack", "clone"]
 PLAIN = [(1048576, 256), (65536, 1024), (1048576, 2048), (32768, 4096), (8192, 8192), (8192, 16384), (4096, 32768),
          (2048, 50257), (1024, 128256), (64, 128256)]
 MASKED = ["additive", "causal"]
@@ -64,6 +67,7 @@ def triton_kernels():
 
 
 _KERNELS = None
+_OURS = None
 
 
 def triton_call(x, y, mask, s, scale):
@@ -139,10 +143,10 @@ def measure(s, text, out):
 
         return Contender("torch", call)
 
-    def compiled():
+    def compiled(name, mode):
         torch._dynamo.reset()
-        f = torch.compile(formula, dynamic=False, fullgraph=True)
-        return Contender("compile", lambda i: f(x[i]))
+        f = torch.compile(formula, dynamic=False, fullgraph=True, mode=mode)
+        return Contender(name, lambda i: f(x[i]))
 
     def small_triton():
         call, configs = triton_call(x, y, mask, s, scale)
@@ -151,7 +155,6 @@ def measure(s, text, out):
             trial = Contender("triton", lambda i, config=config: call(i, config))
             graph, launches = common.graph_of(trial, sets)
             best = min(filter(None, [best, (min(common.replay_ns(graph, 5)) / launches, config)]))
-            y[0].fill_(float("nan"))
         return Contender("triton", lambda i: call(i, best[1]), config=best[1])
 
     def quack():
@@ -160,40 +163,36 @@ def measure(s, text, out):
         from quack.softmax import softmax_fwd
         return Contender("quack", lambda i: softmax_fwd(x[i]))
 
+    def copied():
+        def call(i):
+            y[i].copy_(x[i])
+
+        return Contender("clone", call, graphed=4 * rows * cols < LARGE_COPY)
+
+    def ours():
+        global _OURS
+        program = workbench.find(out.args.workbench)
+        if program is None:
+            raise ImportError("no workbench program: cargo build --release, or --workbench PROGRAM")
+        _OURS = _OURS or workbench.Workbench(program, out.args.gpu)
+        return _OURS.contender("softmax", text, [dict(x=x[i], out=y[i], mask=mask) for i in range(sets)])
+
     def check(contender, result):
-        got = (y[0] if result is None else result)[some]
-        return error_of(got, want)
+        got = y[0] if result is None else result
+        if contender.peer == "clone":
+            return 0.0 if torch.equal(x[0], got) else float("nan")
+        return error_of(got[some], want)
 
-    makers = [("torch", eager), ("compile", compiled), ("triton", small_triton), ("quack", quack)]
-    out.case(text, makers, sets, touched, 5 * rows * cols, check, 2 * common.BF16_EPSILON)
-    if out.wants("clone"):
-        copy(s, text, out, x, y, sets)
+    makers = [("workbench", ours), ("torch", eager), ("compile", lambda: compiled("compile", None)),
+              ("compile-max", lambda: compiled("compile-max", "max-autotune-no-cudagraphs")), ("triton", small_triton), ("quack", quack)]
+    if kind == "none" and scale == 1.0:
+        makers.append(("clone", copied))
+    out.case(text, makers, sets, touched, 5 * rows * cols, check, 2 * common.BF16_EPSILON, reset=lambda: y[0].fill_(float("nan")))
 
 
-def copy(s, text, out, x, y, sets):
-    torch = common.torch
-    touched = 4 * s["rows"] * s["cols"]
-
-    def call(i):
-        y[i].copy_(x[i])
-
-    contender = Contender("clone", call)
-    check = lambda _c, _r: 0.0 if torch.equal(x[0], y[0]) else float("nan")
-    if touched < LARGE_COPY:
-        out.case(text, [("clone", lambda: contender)], sets, touched, 0, check, 0.0)
-        return
-    for i in range(sets):
-        contender.enqueue(i)
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(common.ROUNDS + 1)]
-    common.queue_ahead()
-    marks[0].record()
-    for r, mark in enumerate(marks[1:]):
-        contender.enqueue(r % sets)
-        mark.record()
-    torch.cuda.synchronize()
-    samples = [a.elapsed_time(b) * 1e6 for a, b in zip(marks, marks[1:])]
-    out.add(contender, text, samples, 1, sets, touched, 0, check(contender, None), 0.0, mode="stream")
+def extra(parser):
+    parser.add_argument("--workbench", metavar="PROGRAM", help="ours (default: this checkout's release build, or on the PATH)")
 
 
 if __name__ == "__main__":
-    common.run(__doc__, "softmax", PEERS, defaults, measure)
+    common.run(__doc__, "softmax", PEERS, defaults, measure, extra)

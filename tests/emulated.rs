@@ -87,8 +87,8 @@ fn every_cut_of_swap_ab() {
     }
     // Digits of `SwapAb::numbered`: width, operands; then depth, blocks that share k, blocks that share x, blocks of an SM,
     // and turn, once, early.
-    let kernels = [11, 12, 14, 21, 22, 24, 31, 32, 34, 41, 42, 44, 52, 53, 54, 62];
-    let clusters = [11110, 22120, 14110, 11212, 12214, 41111, 32210, 11416, 12410, 18110, 11817];
+    let kernels = [11, 12, 14, 21, 22, 24, 31, 32, 34, 41, 42, 44, 51, 52, 53, 54, 62];
+    let clusters = [11110, 22120, 14110, 11212, 12214, 41111, 32210, 11416, 12410, 18110, 11817, 42134, 11150];
     let (mut right, mut narrow) = (0, 0);
     // The widest take the longest here, and are told apart by the first.
     let few = |kernel: usize| if kernel < 50 { clusters.len() } else { 5 };
@@ -113,6 +113,31 @@ fn every_cut_of_swap_ab() {
     }
     // Fewer than eight rows of x to a block are no cut; silu_mul is left out where there is one operand.
     assert!(narrow <= 40 && right >= 300 / stride(), "{right}, {narrow}");
+}
+
+/// Every tile of wgmma_cluster, on a chip of four SMs so that clusters have several, with tails of rows, columns and k.
+#[test]
+fn every_tile_of_wgmma_cluster() {
+    use workbench::kernels::matmul::tables::WGMMA_CLUSTER;
+    use workbench::op::Shape;
+    use workbench::run::verify::check;
+    let Ok(mut executor) = Emulator::new(Chip { sms: 4, ..Chip::H200 }) else { return assert!(!required()) };
+    let op = workbench::kernels::op("matmul").unwrap();
+    let variant = op.variants().iter().find(|v| v.name == "wgmma_cluster").unwrap();
+    if let Err(e) = executor.can_run("matmul", variant) {
+        return assert!(!required(), "{e}");
+    }
+    for cfg in (0..WGMMA_CLUSTER.len()).step_by(stride()) {
+        for (post, m, n, k) in
+            [("none", 300, 808, 72), ("none", 130, 333, 136), ("residual", 256, 104, 264), ("silu_mul", 131, 444, 72)]
+        {
+            let text = format!("m={m},n={n},k={k},dtype=bf16,post={post},cfg={cfg}");
+            let outcome = check(&mut executor, op, variant, &Shape::parse(&text).unwrap(), 7).unwrap();
+            if let Outcome::Wrong(why) | Outcome::Skipped(why) = outcome {
+                panic!("{text}: {why}");
+            }
+        }
+    }
 }
 
 /// Every configuration of the warpgroup product with 4-bit weights, on a chip of three SMs so that blocks begin and end inside

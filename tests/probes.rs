@@ -150,20 +150,22 @@ fn unfused_passes_scale_and_add() {
                 };
                 let ((x, xs), (mask, ms)) = (array(e, len)?, array(e, period)?);
                 let y = e.alloc(len * 2)?;
-                e.launch(&[
-                    unfused::scale(x, y, len, 0.125, dtype),
-                    unfused::add_mask(y, mask, y, len, period, dtype),
-                ])?;
-                let mut got = vec![0; len as usize * 2];
-                e.read(y, &mut got)?;
-                for i in 0..len as usize {
-                    let scaled = fill::decode(dtype, &xs, i) * 0.125; // exact: a power of two
-                    let want = scaled + fill::decode(dtype, &ms, i % period as usize);
-                    let have = fill::decode(dtype, &got, i);
-                    assert!(
-                        (have - want).abs() <= want.abs() * dtype.epsilon() + 1e-7,
-                        "{dtype:?} {i}: {have}, {want}"
-                    );
+                let two = [unfused::scale(x, y, len, 0.125, dtype), unfused::add_mask(y, mask, y, len, period, dtype)];
+                let one = [unfused::scale_add_mask(x, mask, y, len, period, 0.125, dtype)];
+                for launches in [&two[..], &one] {
+                    e.write(y, &vec![0xff; len as usize * 2])?;
+                    e.launch(launches)?;
+                    let mut got = vec![0; len as usize * 2];
+                    e.read(y, &mut got)?;
+                    for i in 0..len as usize {
+                        let scaled = fill::decode(dtype, &xs, i) * 0.125; // exact: a power of two
+                        let want = scaled + fill::decode(dtype, &ms, i % period as usize);
+                        let have = fill::decode(dtype, &got, i);
+                        assert!(
+                            (have - want).abs() <= want.abs() * dtype.epsilon() + 1e-7,
+                            "{dtype:?} {i}: {have}, {want}"
+                        );
+                    }
                 }
                 for address in [x, mask, y] {
                     e.free(address)?;

@@ -77,11 +77,12 @@ pub fn copyable_rows(variant: &str, p: &Problem) -> OpResult<()> {
 /// # Errors
 /// A `cfg` that does not exist.
 pub fn wgmma_tile(variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'static Tile> {
+    let table = if variant == "wgmma_cluster" { WGMMA_CLUSTER } else { WGMMA };
     if let Some(i) = p.cfg {
-        let last = WGMMA.len() - 1;
-        return WGMMA.get(i).ok_or_else(|| crate::op_error!("{variant} has configurations 0 to {last}"));
+        let last = table.len() - 1;
+        return table.get(i).ok_or_else(|| crate::op_error!("{variant} has configurations 0 to {last}"));
     }
-    let best = WGMMA.iter().min_by(|a, b| a.effort(p, chip).total_cmp(&b.effort(p, chip)));
+    let best = table.iter().min_by(|a, b| a.effort(p, chip).total_cmp(&b.effort(p, chip)));
     best.ok_or_else(|| crate::op_error!("{variant} has no configuration"))
 }
 
@@ -89,7 +90,6 @@ pub fn wgmma_tile(variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'static 
 pub fn streamk_table(variant: &str) -> Option<&'static [StreamK]> {
     match variant {
         "skinny" => Some(SKINNY),
-        "wgmma_streamk" => Some(WGMMA_STREAMK),
         _ => None,
     }
 }
@@ -153,41 +153,46 @@ pub fn swap_ab_config(p: &Problem, chip: &Chip) -> OpResult<SwapAb> {
     Ok(found)
 }
 
-/// The digits of the cut that did best on an H200 for products like this one (lab notes `swap_ab_cuts`, `swap_ab_wide`,
-/// `swap_ab_stages`), or 0.
+/// The digits of the cut that did best on an H200 for products like this one (lab notes `swap_ab_cuts`, `swap_ab_stages`,
+/// `swap_ab_resident`, `swap_ab_elect`), or 0.
 ///
-/// Blocks fill an SM each: two of a kernel on an SM that the kernel ahead left early, and none on another, cost the step
-/// a tenth. Where pairs of blocks have a tile of up to two operands' height, they share k.
+/// Every SM is filled by the kernel's own blocks, one or two: room for a block of the next kernel is taken unevenly, and two
+/// on one SM, none on another, cost a decode step a tenth. Where pairs of blocks have a tile of up to two operands' height,
+/// they share k.
 fn measured(p: &Problem, width: u64, chip: &Chip) -> usize {
     let pairs = u64::from(chip.sms) / 2;
     let rows = (p.m.div_ceil(width.min(128)).max(1) * p.cols()).div_ceil(pairs);
-    let (silu, place) = (p.post == Post::SiluMul, width.trailing_zeros() as usize - 2);
-    match (width, rows) {
-        (128.., _) if silu => 0,
-        (64, _) if silu => 4_411_112,
-        // A decode step of 8 requests took 4.65 ms with these cuts and the norm folded in; 4.80, on another card, with the norms
-        // as kernels and the next kernel let in late. Which of the two does it is not known.
-        (8, _) if silu => 1_421_114,
-        (8, 0..=64) => 1_122_114,
-        (8, 65..=128) => 1_222_114,
-        (8, _) => 1_411_114,
-        (8..=32, 0..=64) if !silu => place * 1_000_000 + 122_110,
-        (8..=32, 65..=128) if !silu => place * 1_000_000 + 222_110,
-        (8..=32, _) => place * 1_000_000 + 411_110,
-        (64, 0..=64) => 4_122_110,
-        (64, 65..=128) => 4_222_110,
-        (64, _) => 4_411_112,
-        // Four blocks to a tile, since of the bytes that L2 gives a pair x would be two thirds. Measured in two waves of
-        // lower tiles (30 and 12.3 µs a wave for k = 14336 and 4096); as cut here, in one, it is a prediction.
-        (128, 0..=64) => 5_314_110,
-        (128, 65..=128) => 5_212_110,
-        (128, _) => 5_411_112,
-        (256, 0..=128) if p.k > 8192 => 5_222_110,
-        (256, 0..=128) => 5_212_110,
-        (256, 129..=192) => 5_312_110,
-        (256, _) => 6_211_110,
-        _ => 0,
-    }
+    let place = width.trailing_zeros() as usize - 2;
+    let cut = match (width, rows) {
+        // Gate and up rows need two operands of one consumer.
+        (128.., _) if p.post == Post::SiluMul => return 0,
+        (8, _) if p.post == Post::SiluMul => 421_114,
+        (_, _) if p.post == Post::SiluMul => 411_112,
+        // With the norm folded in a decode step of 8 requests was faster with these.
+        (8, 0..=64) if p.pre => 122_114,
+        (8, 65..=128) if p.pre => 222_114,
+        (8, _) if p.pre => 411_114,
+        (8 | 16, 0..=128) => 142_136,
+        (8 | 16, 129..=1024) => 411_116,
+        (8, _) => 411_136,
+        (16, _) => 211_136,
+        (32, 0..=64) => 142_116,
+        (32, 65..=128) => 122_136,
+        (64, 0..=64) => 142_116,
+        (64, 65..=128) => 222_116,
+        (32 | 64, 129..=1024) => 211_136,
+        (32 | 64, _) => 211_132,
+        (128, 0..=64) => 122_112,
+        (128, 65..=128) => 212_112,
+        (128, 129..=1024) => 211_116,
+        (128, _) => 211_210,
+        // Two rows of tiles of 128 columns where n is small.
+        (256, 0..=128) => return 5_212_112,
+        (256, 129..=192) => return 5_312_110,
+        (256, _) => 211_112,
+        _ => return 0,
+    };
+    place * 1_000_000 + cut
 }
 
 /// The table of a matrix-vector variant.
@@ -209,11 +214,12 @@ const FEW_WEIGHTS: u64 = 64 << 20;
 const SWAP_AB_M: u64 = 256;
 /// Rows of x up to which mma.sync, operands swapped, streams weights as fast as memory gives them.
 const SKINNY_M: u64 = 128;
-/// The largest tile of wgmma_streamk.
-const STREAMK_M: u64 = 256;
 
-/// The variant for a shape: a matrix-vector kernel for one or two rows of x (four where it folds the norm in), a
-/// stream-K kernel while reading the weights is most of the work, full tiles beyond; by wgmma on 9.0, by mma.sync
+/// Rows of x beyond which wgmma_cluster's tiles beat swap_ab's, but where few weights have a long k.
+const CLUSTER_M: u64 = 128;
+
+/// The variant for a shape: a matrix-vector kernel for one row of x (two without wgmma, four where it folds the norm in),
+/// swapped operands while reading the weights is most of the work, full tiles beyond; by wgmma on 9.0, by mma.sync
 /// elsewhere and where rows are no multiple of 16 bytes.
 pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
     let p = Problem { cfg: None, ..p.clone() };
@@ -221,19 +227,22 @@ pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
     // ring, so the most room for x.
     let decode = ["gemv_async", "gemv"];
     let takes = |v: &&str| gemv_table(v).is_some_and(|table| gemv_config(table, v, &p, chip).is_ok());
-    let rows = if p.pre { 4 } else { 2 };
     let wgmma = chip.sm == 90 && p.k.is_multiple_of(8);
-    // With more than 64 rows of w to an SM the products of two rows of x cost more than their bytes: 74 µs for 56 by
-    // cuBLASLt at 28672 x 4096, measured on an H200.
-    let few = p.m == 1 || !wgmma || p.n <= 64 * u64::from(chip.sms);
-    if let Some(v) = decode.into_iter().find(|v| p.m <= rows && few && takes(v)) {
+    // Two rows by gemv_async take what swap_ab takes for eight, and more with many weights: 56.6 µs for 55.6 at 28672 x 4096.
+    let rows = match (p.pre, wgmma) {
+        (true, _) => 4,
+        (_, true) => 1,
+        _ => 2,
+    };
+    if let Some(v) = decode.into_iter().find(|v| p.m <= rows && takes(v)) {
         return v;
     }
     let streams = |v: &str| streamk_table(v).is_some_and(|table| streamk_config(table, v, &p, chip).is_ok());
+    let square = p.m > CLUSTER_M && p.post == Post::None && (p.k <= 8192 || p.n > 8192);
+    let swaps = p.m <= SWAP_AB_M && (!p.pre || p.m <= FOLDED_M) && !square;
     match p.m {
-        m if m <= SWAP_AB_M && wgmma && (!p.pre || m <= FOLDED_M) && swap_ab_config(&p, chip).is_ok() => "swap_ab",
+        _ if wgmma && swaps && swap_ab_config(&p, chip).is_ok() => "swap_ab",
         m if m <= SKINNY_M && !wgmma && streams("skinny") => "skinny",
-        m if m <= STREAMK_M && wgmma && streams("wgmma_streamk") => "wgmma_streamk",
         _ if wgmma => "wgmma_cluster",
         _ => "mma",
     }

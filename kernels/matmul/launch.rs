@@ -89,18 +89,8 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
     if let Some(table) = choose::streamk_table(variant) {
         let c = choose::streamk_config(table, variant, p, chip)?;
         let workspace = bindings.get("workspace")?;
-        let tensor_copies = variant == "wgmma_streamk";
-        let threads = if tensor_copies { 384 } else { 256 };
         let grid = [c.blocks(p, chip) as u32, 1, 1];
-        let mut launch = kernel(variant, c.entry(variant, p), grid, [threads, 1, 1], p, &at).shared(c.shared() as u32);
-        if tensor_copies {
-            at.copyable(variant)?;
-            // Pieces of a stage: a consumer's gate rows or up rows; half of 256 rows of x.
-            let w_rows = if c.m == 64 { 32 } else { 64 };
-            launch = launch
-                .arg(tensor_map(at.x, p.dtype, p.k, p.m, c.m.min(128) as u32))
-                .arg(tensor_map(at.w, p.dtype, p.k, p.n, w_rows));
-        }
+        let launch = kernel(variant, c.entry(variant, p), grid, [256, 1, 1], p, &at).shared(c.shared() as u32);
         return Ok(vec![launch.ptr(workspace).ptr(workspace + c.counters(p))]);
     }
     Ok(vec![match variant {
@@ -175,7 +165,7 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
             let out = if copied { tensor_map(at.out, p.dtype, p.n, p.m, 64) } else { w.clone() };
             kernel(variant, tile.entry(variant, p), [clusters as u32 * 2, 1, 1], [tile.threads as u32, 1, 1], p, &at)
                 .cluster([2, 1, 1])
-                .shared((tile.shared() + choose::STORE_BUFFERS) as u32)
+                .shared((tile.shared() + tile.store_buffers()) as u32)
                 .arg(x)
                 .arg(w)
                 .arg(out)

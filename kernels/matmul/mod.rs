@@ -102,13 +102,6 @@ const VARIANTS: &[Variant] = &[
         emulated: true,
         about: "Hopper: clusters of two share w by multicast, the output leaves by stmatrix and TMA",
     },
-    Variant {
-        name: "wgmma_streamk",
-        file: "wgmma_streamk.cu",
-        archs: Arch::HOPPER,
-        emulated: true,
-        about: "Hopper, up to 256 tokens: wgmma with skinny's even split, every weight read once",
-    },
 ];
 
 impl Op for Matmul {
@@ -158,9 +151,6 @@ impl Op for Matmul {
         }
         if let Some(table) = choose::streamk_table(variant) {
             no_norm(variant, &p)?;
-            if variant == "wgmma_streamk" {
-                choose::copyable_rows(variant, &p)?;
-            }
             return choose::streamk_config(table, variant, &p, chip).map(|_| ());
         }
         match variant {

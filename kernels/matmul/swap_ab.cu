@@ -100,12 +100,16 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
 
     if (consumer == C) {
         if (N == 256) setmaxnreg_dec<40>();
-        const bool asks = lane_id() == 0;
+        const bool asks = elect_one();
         const u32 w_bytes = cut.depth * cut.rows * BK * sizeof(T), x_bytes = cut.depth * N * BK * sizeof(T);
         // A thread that asks is soon the bound: it divides once a tile, and a stage costs it additions.
         const i32 x_rows = N / share;
         const u16 everyone = static_cast<u16>(((1u << share) - 1) << (part * share));
         const u64 policy = l2_evict_first();
+        const SharedAt ring_at = shared_address(shared), full_at = shared_address(full), empty_at = shared_address(empty);
+        const u32 slice_bytes = slice * sizeof(T), stage_bytes = stage_elements * sizeof(T);
+        const u32 up_bytes = C * cut.pitch * BK * sizeof(T);
+        const u32 x_offset = (C * MT * cut.pitch + member * x_rows) * BK * sizeof(T);
         struct Cursor {
             i32 unit, step, stage, row0, col0, k0;
             u32 round;
@@ -121,29 +125,29 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
             if (++at.stage == cut.stages) at.stage = 0, at.round ^= 1;
             if (++at.step == steps) at.unit += clusters, enter(at);
         };
-        auto load_rows = [&](T* to, u64* bar, i32 k0, i32 row) {
+        auto load_rows = [&](SharedAt to, SharedAt bar, i32 k0, i32 row) {
             if (cut.once)
-                tma_load_2d_hint(to, w_map, bar, k0, row, policy);
+                tma_load_2d_hint_at(to, w_map, bar, k0, row, policy);
             else
-                tma_load_2d(to, w_map, bar, k0, row);
+                tma_load_2d_at(to, w_map, bar, k0, row);
         };
         auto load_w = [&](const Cursor& at) {
-            T* to = shared + at.stage * stage_elements;
-            mbar_arrive_expect_tx(full + at.stage, w_bytes);
-            for (i32 d = 0, k0 = at.k0; d < cut.depth; d++, k0 += BK, to += slice) {
-                load_rows(to, full + at.stage, k0, at.col0);
-                if (a.silu()) load_rows(to + C * cut.pitch * BK, full + at.stage, k0, a.n / 2 + at.col0);
+            SharedAt to = ring_at + at.stage * stage_bytes, bar = full_at + at.stage * 8;
+            mbar_arrive_expect_tx_at(bar, w_bytes);
+            for (i32 d = 0, k0 = at.k0; d < cut.depth; d++, k0 += BK, to += slice_bytes) {
+                load_rows(to, bar, k0, at.col0);
+                if (a.silu()) load_rows(to + up_bytes, bar, k0, a.n / 2 + at.col0);
             }
         };
         auto load_x = [&](const Cursor& at) {
+            SharedAt to = ring_at + at.stage * stage_bytes + x_offset, bar = full_at + at.stage * 8;
             // With x shared, what the others deliver counts too.
-            mbar_arrive_expect_tx(full + at.stage, x_bytes);
-            T* to = shared + at.stage * stage_elements + (C * MT * cut.pitch + member * x_rows) * BK;
-            for (i32 d = 0, k0 = at.k0; d < cut.depth; d++, k0 += BK, to += slice) {
+            mbar_arrive_expect_tx_at(bar, x_bytes);
+            for (i32 d = 0, k0 = at.k0; d < cut.depth; d++, k0 += BK, to += slice_bytes) {
                 if (share == 1)
-                    tma_load_2d(to, x_map, full + at.stage, k0, at.row0);
+                    tma_load_2d_at(to, x_map, bar, k0, at.row0);
                 else
-                    tma_load_2d_multicast(to, x_map, full + at.stage, everyone, k0, at.row0 + member * x_rows);
+                    tma_load_2d_multicast_at(to, x_map, bar, everyone, k0, at.row0 + member * x_rows);
             }
         };
         Cursor at{cluster, 0, 0, 0, 0, 0, 0};
@@ -152,7 +156,7 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
         if (asks && warp == C * 4) {
             if (left <= cut.lead) pdl_launch();
             for (; left > 0; advance(at)) {
-                mbar_wait(empty + at.stage, at.round ^ 1);
+                mbar_wait_at(empty_at + at.stage * 8, at.round ^ 1);
                 load_w(at);
                 // The next kernel is let in when this one has little or nothing left to ask for.
                 if (--left == cut.lead) pdl_launch();
@@ -164,7 +168,7 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
             // x belongs to the kernel before.
             pdl_wait();
             for (; left > 0; left--, advance(at)) {
-                mbar_wait(empty + at.stage, at.round ^ 1);
+                mbar_wait_at(empty_at + at.stage * 8, at.round ^ 1);
                 load_x(at);
             }
         }
@@ -195,6 +199,10 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
     pdl_wait();
     if (blocks > 1) cluster_wait();
     const u64 base = wgmma_desc_128b(shared);
+    const SharedAt full_at = shared_address(full), empty_at = shared_address(empty);
+    // Sixteen bytes are one of the descriptor's units.
+    const u32 stage_units = stage_elements / 8, slice_units = slice / 8, operand_units = C * cut.pitch * BK / 8;
+    const u64 w_base = base + consumer * cut.pitch * BK / 8, x_base = base + C * MT * cut.pitch * BK / 8;
     for (i32 unit = cluster; unit < units; unit += clusters) {
         const i32 row0 = unit % tiles_m * N, col0 = unit / tiles_m * unit_cols + member * tile_cols;
         // The output column of fragment row r of operand i, or -1 where it is a stale row.
@@ -211,20 +219,20 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
         i32 k0 = turn * chunk, held = -1;
         auto give_back = [&] {
             if (share == 1) {
-                if (lane == 0) mbar_arrive(empty + held);
+                if (lane == 0) mbar_arrive_at(empty_at + held * 8);
             } else if (lane < share) {
-                mbar_arrive_remote(empty + held, part * share + lane);
+                mbar_arrive_remote_at(empty_at + held * 8, part * share + lane);
             }
         };
         for (i32 step = 0; step < steps; step++) {
             // Products have a latency of several hundred clocks, so the next stage's are queued behind them where it has
             // arrived. Where it has not, the stage is given back first: what is held is not in flight.
-            if (held >= 0 && !__shfl_sync(WB_FULL_MASK, static_cast<i32>(mbar_test(full + stage, round)), 0)) {
+            if (held >= 0 && !__shfl_sync(WB_FULL_MASK, static_cast<i32>(mbar_test_at(full_at + stage * 8, round)), 0)) {
                 wgmma_wait<0>();
                 give_back();
                 held = -1;
             }
-            mbar_wait(full + stage, round);
+            mbar_wait_at(full_at + stage * 8, round);
             if (folds) {
                 T* const tile = shared + stage * stage_elements + C * MT * cut.pitch * BK;
                 for (i32 from = thread; from < cut.depth * PIECES; from += EACH * CONSUMERS) {
@@ -246,16 +254,14 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
                 k0 += chunk;
                 if (k0 == steps * chunk) k0 = 0;
             }
-            // Sixteen bytes are one of the descriptor's units.
-            u64 w = base + (stage * stage_elements + consumer * cut.pitch * BK) / 8;
-            u64 x = base + (stage * stage_elements + C * MT * cut.pitch * BK) / 8;
-            for (i32 d = 0; d < cut.depth; d++, w += slice / 8, x += slice / 8) {
+            u64 w = w_base + stage * stage_units, x = x_base + stage * stage_units;
+            for (i32 d = 0; d < cut.depth; d++, w += slice_units, x += slice_units) {
                 wgmma_fence();
 #pragma unroll
                 for (int kk = 0; kk < BK / 16; kk++)
 #pragma unroll
                     for (int i = 0; i < MT; i++)
-                        Wgmma<T, N>::run(acc[i], w + i * C * cut.pitch * BK / 8 + kk * 2, x + kk * 2);
+                        Wgmma<T, N>::run(acc[i], w + i * operand_units + kk * 2, x + kk * 2);
                 wgmma_commit();
                 wgmma_wait<1>();
                 // With the first slice behind it, the stage before is done.
@@ -470,6 +476,7 @@ WB_DEVICE void swap_ab(const Args<T>& a, const TensorMapArg* w_map, const Tensor
     SWAP_AB_CUTS(T, 16)                                                                                                \
     SWAP_AB_CUTS(T, 32)                                                                                                \
     SWAP_AB_CUTS(T, 64)                                                                                                \
+    SWAP_AB(T, 128, 1, 1, 2)                                                                                           \
     SWAP_AB(T, 128, 1, 2, 1)                                                                                           \
     SWAP_AB(T, 128, 1, 3, 1)                                                                                           \
     SWAP_AB(T, 128, 2, 2, 1)                                                                                           \

@@ -128,6 +128,15 @@ pub const MMA: &[Tile] = &[
 pub const WGMMA: &[Tile] =
     &[Tile { m: 128, n: 256, threads: 384, stages: 4 }, Tile { m: 128, n: 128, threads: 384, stages: 6 }];
 
+/// Those of wgmma_cluster: the same, and narrow ones, so that few weights make a tile for every SM; outputs of 96 columns
+/// leave from registers.
+pub const WGMMA_CLUSTER: &[Tile] = &[
+    WGMMA[0],
+    WGMMA[1],
+    Tile { m: 128, n: 96, threads: 384, stages: 7 },
+    Tile { m: 128, n: 64, threads: 384, stages: 8 },
+];
+
 impl Tile {
     /// Stages of 64 k-elements of both operands.
     pub fn shared(&self) -> u64 {
@@ -149,10 +158,18 @@ impl Tile {
     }
 }
 
-/// Rows of a stored piece of the output, twice for each consumer: what wgmma_cluster keeps beside the ring.
-pub const STORE_BUFFERS: u64 = 2 * 2 * 64 * 64 * 2;
+/// Columns of a piece of the output that the copy engine stores.
+const PIECE: u64 = 64;
 
-/// An instantiation of a stream-K kernel (`skinny`, `wgmma_streamk`): tiles of 128 weight rows by `m` rows of x.
+impl Tile {
+    /// What wgmma_cluster keeps beside the ring for outputs: two pieces of 64 rows for each of two consumers, or where a tile
+    /// is no whole pieces 16 rows for each of their eight warps, eight elements longer.
+    pub fn store_buffers(&self) -> u64 {
+        if self.n.is_multiple_of(PIECE) { 2 * 2 * 64 * PIECE * 2 } else { 8 * 16 * (self.n + 8) * 2 }
+    }
+}
+
+/// An instantiation of the stream-K kernel, `skinny`: tiles of 128 weight rows by `m` rows of x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamK {
     pub m: u64,
@@ -177,13 +194,6 @@ pub const SKINNY: &[StreamK] = &[
     StreamK { m: 8, stages: 4, per_sm: 2 },
     StreamK { m: 16, stages: 6, per_sm: 2 },
     StreamK { m: 64, stages: 4, per_sm: 2 },
-];
-
-pub const WGMMA_STREAMK: &[StreamK] = &[
-    StreamK { m: 64, stages: 6, per_sm: 1 },
-    StreamK { m: 128, stages: 6, per_sm: 1 },
-    StreamK { m: 256, stages: 4, per_sm: 1 },
-    StreamK { m: 64, stages: 8, per_sm: 1 },
 ];
 
 impl StreamK {
@@ -230,6 +240,8 @@ pub struct SwapAb {
     pub share: u64,
     /// Blocks that shared memory leaves room for on an SM: 2 lets the next kernel's stand beside this one's.
     pub per_sm: u64,
+    /// Blocks that this kernel has on an SM.
+    pub resident: u64,
     /// Whether tiles begin at different places of k.
     pub turn: bool,
     /// Whether L2 is told that weights are read once.
@@ -239,7 +251,8 @@ pub struct SwapAb {
 }
 
 const fn swap_ab(m: u64, operands: u64, consumers: u64, depth: u64, split: u64, share: u64, per_sm: u64) -> SwapAb {
-    SwapAb { m, operands, consumers, depth, split, share, per_sm, turn: false, once: false, early: false }
+    let resident = 1;
+    SwapAb { m, operands, consumers, depth, split, share, per_sm, resident, turn: false, once: false, early: false }
 }
 
 /// The instantiations: rows of x, operands of each consumer, consumers.
@@ -256,6 +269,7 @@ const SWAP_AB_KERNELS: &[(u64, u64, u64)] = &[
     (64, 1, 1),
     (64, 1, 2),
     (64, 2, 2),
+    (128, 1, 1),
     (128, 1, 2),
     (128, 1, 3),
     (128, 2, 2),
@@ -336,15 +350,22 @@ pub struct Cut {
 impl SwapAb {
     /// The cut that six digits name, `cfg` in a shape: the width's place from 1 on (8, 16, 32, 64, 128, 256), operands of
     /// 64 rows in all (1 or 2 of one consumer each, 3, or 4: two of two), slices in a stage, blocks that share k, blocks
-    /// that share x, blocks of an SM; and a seventh that adds up 1 `turn`, 2 `once`, 4 `early`.
+    /// that share x, blocks of an SM (1; 2: its own and one of the next kernel; 3, 4 and 5: two, three and four of its
+    /// own); and a seventh that adds up 1 `turn`, 2 `once`, 4 `early`.
     pub fn numbered(cfg: usize) -> Option<Self> {
         let digits: Vec<u64> = format!("{cfg:07}").bytes().map(|b| u64::from(b - b'0')).collect();
-        let &[width, all, depth, split, share, per_sm, flags] = digits.as_slice() else { return None };
+        let &[width, all, depth, split, share, room, flags] = digits.as_slice() else { return None };
+        let (per_sm, resident) = match room {
+            1 | 2 => (room, 1),
+            3..=5 => (room - 1, room - 1),
+            _ => return None,
+        };
         let (operands, consumers) = if all == 4 { (2, 2) } else { (1, all) };
         let m = 4 << width;
         let clusters = [1, 2, 4, 8].contains(&split) && [1, 2, 4, 8].contains(&share) && split * share <= 8;
         let known = SWAP_AB_KERNELS.contains(&(m, operands, consumers)) && share * 8 <= m;
-        (known && clusters && matches!(depth, 1..=4) && matches!(per_sm, 1 | 2) && flags < 8).then(|| Self {
+        (known && clusters && matches!(depth, 1..=4) && flags < 8).then(|| Self {
+            resident,
             turn: flags & 1 != 0,
             once: flags & 2 != 0,
             early: flags & 4 != 0,
@@ -356,10 +377,11 @@ impl SwapAb {
         self.split * self.share
     }
     /// Tiles that are computed at once. Clusters of more than two leave SMs over where a processing cluster (GPC) has no
-    /// multiple of them: an H200 holds 24 of four with a block to an SM, and not 32.
+    /// multiple of them: by the driver's count an H200 holds 30 of four with a block to an SM, and not 33, 62 with two and
+    /// 92 with three.
     fn slots(&self, chip: &Chip) -> u64 {
-        let sms = u64::from(chip.sms);
-        let clusters = if self.cluster() > 2 { sms * 8 / 11 } else { sms } / self.cluster();
+        let blocks = u64::from(chip.sms) * self.resident;
+        let clusters = if self.cluster() > 2 { blocks * 10 / 11 } else { blocks } / self.cluster();
         clusters.max(1) * self.share
     }
     /// Tiles as even as they get: all of the same height, as many as whole waves of clusters.
@@ -386,7 +408,7 @@ impl SwapAb {
         let chunks = p.k.div_ceil(64 * self.depth).div_ceil(self.split);
         let gain = if p.pre { chunks * self.depth * 64 * 2 } else { 0 };
         // A larger exchange would take stages from the ring, and waits for the ring's end instead.
-        let drained = sums > 16 << 10;
+        let drained = sums > 32 << 10;
         let kept = if drained { 0 } else { sums };
         let budget = ((u64::from(chip.shared_optin) + RESERVED) / self.per_sm).saturating_sub(RESERVED + self.fixed());
         // At least two: what then does not fit is refused.
@@ -419,7 +441,7 @@ impl SwapAb {
     pub fn lead(&self, cut: &Cut) -> i64 {
         match (self.early, self.per_sm) {
             (false, _) => 0,
-            (true, 1) => i64::from(i32::MAX),
+            (true, room) if room == self.resident => i64::from(i32::MAX),
             (true, _) => cut.stages as i64,
         }
     }

@@ -39,8 +39,7 @@ fn decode_shapes_share_an_sm_with_the_next_kernel() {
     for (n, k) in shapes::LLAMA_3_8B {
         for m in [1, 2] {
             let p = problem(&format!("m={m},n={n},k={k}"));
-            let wide = m > 1 && n > 64 * 132;
-            assert_eq!(choose::variant(&p, &Chip::H200), if wide { "swap_ab" } else { "gemv_async" });
+            assert_eq!(choose::variant(&p, &Chip::H200), if m > 1 { "swap_ab" } else { "gemv_async" });
             for (name, table) in [("gemv", GEMV), ("gemv_async", GEMV_ASYNC), ("gemv_bulk", GEMV_BULK)] {
                 let c = choose::gemv_config(table, name, &p, &Chip::H200).unwrap();
                 assert_eq!(c.m, m);
@@ -92,13 +91,14 @@ fn a_batch_is_streamed_past_the_tensor_cores() {
         assert!(c.workspace(&p, &SM86) >= 82 * 2 * 128 * tile * 4 + 32 * 2 * 4);
     }
     let p = problem("m=200,n=4096,k=4096");
-    assert_eq!(choose::variant(&p, &Chip::H200), "swap_ab");
-    let c = choose::streamk_config(choose::WGMMA_STREAMK, "wgmma_streamk", &p, &Chip::H200).unwrap();
-    assert_eq!((c.m, c.tiles(&p), c.units(&p), c.blocks(&p, &Chip::H200)), (256, 32, 32 * 64, 132));
+    assert_eq!(choose::variant(&p, &Chip::H200), "wgmma_cluster");
     for (shape, h200, sm86) in [
         ("m=4,n=4096,k=4096,pre=rmsnorm", "gemv_async", "gemv"),
         ("m=64,n=4096,k=4100", "skinny", "skinny"),
-        ("m=256,n=28672,k=4096", "swap_ab", "mma"),
+        ("m=256,n=28672,k=4096", "wgmma_cluster", "mma"),
+        ("m=256,n=28672,k=4096,post=silu_mul", "swap_ab", "mma"),
+        ("m=256,n=4096,k=14336", "swap_ab", "mma"),
+        ("m=128,n=4096,k=4096", "swap_ab", "skinny"),
         ("m=8192,n=8192,k=8192", "wgmma_cluster", "mma"),
         ("m=8192,n=8192,k=8191", "mma", "mma"),
     ] {
@@ -129,21 +129,21 @@ fn tiles_fit_the_chip() {
 #[test]
 fn swapped_operands_give_every_sm_the_same_share() {
     for (n, k) in shapes::LLAMA_3_8B {
-        for m in [4, 8, 16, 32, 64] {
+        for m in [2, 4, 8, 16, 32, 64] {
             for post in if n == 28672 { &["none", "silu_mul"][..] } else { &["none"] } {
                 let p = problem(&format!("m={m},n={n},k={k},post={post}"));
-                if m > 4 {
-                    assert_eq!(choose::variant(&p, &Chip::H200), "swap_ab");
-                }
+                assert_eq!(choose::variant(&p, &Chip::H200), "swap_ab");
                 let c = choose::swap_ab_config(&p, &Chip::H200).unwrap();
                 let cut = c.cut(&p, &Chip::H200);
                 assert!(c.m >= m && cut.stages >= 2, "{p:?}: {c:?} {cut:?}");
-                // Rows of w, one 132nd of which would be even.
-                let blocks = cut.tiles.div_ceil(132 / c.split) * cut.rows;
-                assert!((blocks * 132) as f64 <= 1.08 * (n * c.split) as f64, "{p:?}: {c:?} {cut:?}");
+                // Rows of w, of which every block would have the same.
+                let blocks = 132 * c.resident;
+                let rows = cut.tiles.div_ceil(blocks / c.split) * cut.rows;
+                assert!((rows * blocks) as f64 <= 1.08 * (n * c.split) as f64, "{p:?}: {c:?} {cut:?}");
                 assert!(cut.shared + 2048 <= u64::from(Chip::H200.shared_optin));
-                // One block to an SM, whatever room the kernel ahead leaves.
-                assert!(c.per_sm == 1 && 2 * cut.shared > 228 * 1024, "{p:?}: {c:?} {cut:?}");
+                // No room for a block more, whatever the kernel ahead leaves.
+                let full = (c.per_sm + 1) * cut.shared > 228 * 1024;
+                assert!(c.per_sm == c.resident && full, "{p:?}: {c:?} {cut:?}");
             }
         }
     }
@@ -167,14 +167,19 @@ fn cuts_are_named_by_digits() {
     assert_eq!((c.turn, c.once, c.early), (false, true, false));
     let four = SwapAb::numbered(5_411_217).unwrap();
     assert_eq!((four.operands, four.consumers, four.cluster()), (2, 2, 2));
+    let own: Vec<_> = (1..=5).map(|room| SwapAb::numbered(1_122_104 + room * 10).unwrap()).collect();
+    assert_eq!(own.iter().map(|c| c.per_sm).collect::<Vec<_>>(), [1, 2, 2, 3, 4]);
+    assert_eq!(own.iter().map(|c| c.resident).collect::<Vec<_>>(), [1, 1, 2, 3, 4]);
     // No such width; 8 rows in two halves; clusters of 16; no such kernel; no depth; no blocks.
-    for none in [0, 7_111_110, 1_111_210, 4_114_410, 6_411_110, 3_101_110, 3_111_130, 31_111_110] {
+    for none in [0, 7_111_110, 1_111_210, 4_114_410, 6_411_110, 3_101_110, 3_111_160, 31_111_110] {
         assert_eq!(SwapAb::numbered(none), None, "{none}");
     }
     // Blocks that share x have tiles of their own, and those that share k a part of it each.
     let p = problem("m=128,n=4096,k=4096");
     let cut = SwapAb::numbered(5_314_110).unwrap().cut(&p, &Chip::H200);
-    assert_eq!((cut.cols, cut.pitch, cut.tiles, cut.blocks, cut.drained), (176, 64, 24, 96, true));
+    assert_eq!((cut.cols, cut.pitch, cut.tiles, cut.blocks, cut.drained), (144, 48, 29, 116, true));
+    let cut = SwapAb::numbered(1_142_134).unwrap().cut(&problem("m=8,n=4096,k=4096"), &Chip::H200);
+    assert_eq!((cut.cols, cut.tiles, cut.blocks), (32, 128, 256));
     let cut = SwapAb::numbered(5_211_410).unwrap().cut(&problem("m=128,n=1000,k=4096"), &Chip::H200);
     assert_eq!((cut.tiles % 4, cut.blocks % 4), (0, 0));
 }

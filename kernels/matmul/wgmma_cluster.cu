@@ -3,6 +3,8 @@
 // every 48 KB that arrive. And the output leaves through shared memory: stmatrix lays it down swizzled, the copy engine
 // stores it while the consumers go on to the next tile.
 #include "wgmma.cuh"
+#include "../common/ptx_stream.cuh"
+#include "../common/ptx_wgmma_96.cuh"
 
 constexpr i32 BM = 128;  // Rows of x in a tile: 64 for each consumer.
 
@@ -41,6 +43,33 @@ WB_DEVICE void store_copied(const float (&acc)[BN / 2], T* buffers, const Tensor
     }
 }
 
+// Tiles that are no whole pieces: each warp turns its 16 rows in a place of its own and stores them 16 bytes at a time.
+template <class T, int BN>
+WB_DEVICE void store_turned(const Args<T>& a, const float (&acc)[BN / 2], T* buffers, i32 row0, i32 col0) {
+    // Eight elements more than a row has, so that rows lie in different banks.
+    constexpr i32 PITCH = BN + 8, VECTORS = BN / 8;
+    const i32 warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    T* const own = buffers + (threadIdx.x / 32 - 4) * 16 * PITCH;
+#pragma unroll
+    for (int pair = 0; pair < BN / 16; pair++) {
+        u32 r[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int at = (pair * 2 + i / 2) * 4 + i % 2 * 2;
+            r[i] = pack2<T>(acc[at], acc[at + 1]);
+        }
+        stmatrix_x4(own + lane % 16 * PITCH + (pair * 2 + lane / 16) * 8, r);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 16 * VECTORS / 32; i++) {
+        i32 v = i * 32 + lane, row = row0 + warp * 16 + v / VECTORS, col = col0 + v % VECTORS * 8;
+        if (row < a.m && col < a.n)
+            st16(static_cast<T*>(a.out) + static_cast<i64>(row) * a.n + col, ld16(own + v / VECTORS * PITCH + v % VECTORS * 8));
+    }
+    __syncwarp();
+}
+
 template <class T, int BN, int STAGES>
 WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const TensorMapArg* w_map,
                              const TensorMapArg* out_map, i32 copied) {
@@ -68,30 +97,54 @@ WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const 
     const i32 first = blockIdx.x / 2, stride = gridDim.x / 2;
     const i32 warpgroup = __shfl_sync(WB_FULL_MASK, threadIdx.x / WARPGROUP, 0);
     Place<STAGES> at;
-    pdl_wait();
 
     if (warpgroup == 0) {
         setmaxnreg_dec<40>();
-        if (threadIdx.x == 0) {
-            for (i32 t = first; t < tiles; t += stride) {
+        if (threadIdx.x < 32 && elect_one()) {
+            struct Cursor {
+                i32 tile, step, row0, w_row;
+            };
+            auto enter = [&](Cursor& c) {
                 i32 tm, tn;
-                grouped_raster(t, tiles_m, tiles_n, 8, tm, tn);
-                i32 row0 = (tm * 2 + rank) * BM;
+                grouped_raster(c.tile, tiles_m, tiles_n, 8, tm, tn);
+                c.row0 = (tm * 2 + rank) * BM;
                 // This block's half of the rows of w; with silu_mul one copies gate rows, the other up rows.
-                i32 w_row = a.silu() ? tn * tile_cols + (rank ? a.n / 2 : 0) : tn * BN + rank * (BN / 2);
-                for (i32 step = 0; step < steps; step++) {
-                    mbar_wait(empty + at.stage, at.round ^ 1);
-                    // The other block's half counts here too.
-                    mbar_arrive_expect_tx(full + at.stage, ring.stage_bytes);
-                    tma_load_2d(ring.x(at.stage), x_map, full + at.stage, step * BK, row0);
-                    tma_load_2d_multicast(ring.w(at.stage) + rank * (BN / 2) * BK, w_map, full + at.stage, 3, step * BK,
-                                          w_row);
-                    at.advance();
-                }
+                c.w_row = a.silu() ? tn * tile_cols + (rank ? a.n / 2 : 0) : tn * BN + rank * (BN / 2);
+            };
+            auto advance = [&](Cursor& c) {
+                at.advance();
+                if (++c.step < steps) return;
+                c.step = 0, c.tile += stride;
+                if (c.tile < tiles) enter(c);
+            };
+            auto load_w = [&](const Cursor& c) {
+                // The other block's half counts here too.
+                mbar_arrive_expect_tx(full + at.stage, ring.stage_bytes);
+                tma_load_2d_multicast(ring.w(at.stage) + rank * (BN / 2) * BK, w_map, full + at.stage, 3, c.step * BK,
+                                      c.w_row);
+            };
+            auto load_x = [&](const Cursor& c) {
+                tma_load_2d(ring.x(at.stage), x_map, full + at.stage, c.step * BK, c.row0);
+            };
+            const i32 total = (tiles - first + stride - 1) / stride * steps, ahead = total < STAGES ? total : STAGES;
+            Cursor c{first, 0, 0, 0};
+            enter(c);
+            // A round of weights before the wait: they are nobody's output. x belongs to the kernel before.
+            const Cursor begin = c;
+            for (i32 s = 0; s < ahead; s++, advance(c)) load_w(c);
+            pdl_wait();
+            c = begin, at = Place<STAGES>();
+            for (i32 s = 0; s < ahead; s++, advance(c)) load_x(c);
+            for (i32 s = ahead; s < total; s++, advance(c)) {
+                mbar_wait(empty + at.stage, at.round ^ 1);
+                load_w(c);
+                load_x(c);
             }
         }
     } else {
         setmaxnreg_inc<232>();
+        // What the kernel before wrote, or still reads, is this one's to overwrite only now.
+        pdl_wait();
         const i32 consumer = warpgroup - 1;
         for (i32 t = first; t < tiles; t += stride) {
             i32 tm, tn;
@@ -102,10 +155,14 @@ WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const 
                 if (lane_id() < 2) mbar_arrive_remote(empty + stage, lane_id());
             });
             i32 row0 = (tm * 2 + rank) * BM + consumer * 64;
-            if (copied)
-                store_copied<T, BN>(acc[0], out_buffers + consumer * 2 * 64 * CHUNK, out_map, row0, tn * BN, consumer);
-            else
+            if (copied) {
+                if constexpr (BN % CHUNK == 0)
+                    store_copied<T, BN>(acc[0], out_buffers + consumer * 2 * 64 * CHUNK, out_map, row0, tn * BN, consumer);
+                else
+                    store_turned<T, BN>(a, acc[0], out_buffers, row0, tn * BN);
+            } else {
                 store_registers<T, BN>(a, acc[0], row0, tn * tile_cols);
+            }
         }
         if (copied && threadIdx.x % WARPGROUP == 0) bulk_wait<0>();
     }
@@ -127,5 +184,9 @@ WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const 
 
 WGMMA(bf16, 256, 4)
 WGMMA(bf16, 128, 6)
+WGMMA(bf16, 96, 7)
+WGMMA(bf16, 64, 8)
 WGMMA(f16, 256, 4)
 WGMMA(f16, 128, 6)
+WGMMA(f16, 96, 7)
+WGMMA(f16, 64, 8)

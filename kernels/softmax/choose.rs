@@ -6,17 +6,22 @@
 use super::{Mask, Size};
 use crate::op::{Chip, DType, OpResult};
 
-/// Vectors of a thread of the cluster kernel, and of the fused one without a mask array.
+/// Vectors of a thread of the cluster kernel, and of the fused one's warps.
 pub const EACH: u64 = 4;
 
-/// Vectors of each of the fused kernel's up to 512 threads: two where mask vectors need registers too.
-fn fused_each(s: &Size) -> u64 {
-    if matches!(s.mask, Mask::Bool | Mask::Additive) { EACH / 2 } else { EACH }
+/// Vectors of each of the fused kernel's up to 512 threads: two where mask vectors need registers too, and where a row without a
+/// mask is short enough (32768 x 4096: 127.9 µs, with four 131.7).
+pub fn fused_each(s: &Size) -> u64 {
+    match s.mask {
+        Mask::Bool | Mask::Additive => 2,
+        Mask::None if vectors(s) <= 512 => 2,
+        _ => EACH,
+    }
 }
 
 /// Vectors of the longest row that one block of the fused kernel holds.
 fn fused_most(s: &Size) -> u64 {
-    512 * fused_each(s)
+    512 * if matches!(s.mask, Mask::Bool | Mask::Additive) { EACH / 2 } else { EACH }
 }
 
 /// Largest block.
@@ -27,6 +32,11 @@ pub const MOST_BLOCKS: u64 = 8;
 /// Whether every row is a whole number of 16-byte vectors.
 pub fn whole_vectors(s: &Size) -> bool {
     s.cols.is_multiple_of(16 / s.dtype.size())
+}
+
+/// The same in runs of the bulk kernel, which begin on lines of 128 bytes.
+fn vectors_in_lines(s: &Size) -> u64 {
+    vectors(s) + if (s.cols * s.dtype.size()).is_multiple_of(128) { 0 } else { 7 }
 }
 
 /// 16-byte vectors that a row may touch: one more where rows do not begin on a boundary.
@@ -45,17 +55,27 @@ pub enum Fused {
     Block { threads: u64 },
 }
 
-/// Rows that are not whole vectors have fewer kernels: widths from 9 to 128 vectors share one.
-pub fn fused(s: &Size, aligned: bool) -> Option<Fused> {
+/// As few lanes to a row as hold it: a row then takes fewer steps of shuffles (1048576 x 256: 254.7 µs with eight lanes instead of
+/// 261 with 32).
+pub fn fused(s: &Size) -> Option<Fused> {
     let v = vectors(s);
     Some(match v {
-        0..=8 => Fused::Warp { lanes: 8, vectors: 1, rows: if aligned { 4 } else { 2 } },
-        9..=32 if aligned => Fused::Warp { lanes: 32, vectors: 1, rows: 4 },
-        33..=64 if aligned => Fused::Warp { lanes: 32, vectors: 2, rows: 2 },
-        9..=128 => Fused::Warp { lanes: 32, vectors: 4, rows: 1 },
+        0..=8 => Fused::Warp { lanes: 8, vectors: 1, rows: if whole_vectors(s) { 4 } else { 2 } },
+        9..=32 => Fused::Warp { lanes: 8, vectors: 4, rows: 1 },
+        33..=64 => Fused::Warp { lanes: 16, vectors: 4, rows: 1 },
+        65..=128 => Fused::Warp { lanes: 32, vectors: 4, rows: 1 },
         _ if v <= fused_most(s) => Fused::Block { threads: v.div_ceil(fused_each(s)).next_multiple_of(32) },
         _ => return None,
     })
+}
+
+/// Whether all threads that share a row have as many vectors as they can hold.
+pub fn full(s: &Size, f: Fused) -> bool {
+    let room = match f {
+        Fused::Warp { lanes, vectors, .. } => lanes * vectors,
+        Fused::Block { threads } => threads * fused_each(s),
+    };
+    whole_vectors(s) && vectors(s) == room
 }
 
 /// Blocks and threads of a cluster, and whether the row must be read twice.
@@ -79,60 +99,81 @@ pub fn cluster(s: &Size, chip: &Chip) -> Cluster {
     Cluster { blocks, threads: if long { 512 } else { threads }, long }
 }
 
-/// How the bulk kernel divides a row: `blocks` of `warps`, each with `each` vectors; `whole`: a warp has a row.
+/// How the bulk kernel divides a row: `blocks` of `warps`, each with `each` vectors in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bulk {
     pub blocks: u64,
     pub warps: u64,
     pub each: u64,
-    pub whole: bool,
+    /// Each lane has [`KEPT`] vectors more in registers.
+    pub most: bool,
+    /// What is read is what L2 gives up first.
+    pub once: bool,
 }
 
 /// Vectors of a warp's run (4 KiB): with twice as many the passes of a row take so long that fewer rows are being read
 /// (4096 x 32768: 133.1 µs instead of 130.9).
 const RUN: u64 = 256;
-/// The same for rows that are not whole vectors, whose kernels need more registers, and for a warp that has a whole row.
-const LONG_RUN: u64 = 512;
+
+/// The run for a row of `v` vectors, as measured: 8 warps for 8192 columns of bf16, 12 for 16384; rows of odd width 6 for each
+/// quarter of 50257.
+fn run(s: &Size, v: u64) -> u64 {
+    match v {
+        0..=1024 => RUN / 2,
+        1025..=2048 => 176,
+        _ if whole_vectors(s) => RUN,
+        _ => 264,
+    }
+}
 /// Bytes of a block's part of a row: three of them are resident, one reads, one computes, one writes.
 const PART: u64 = 64 << 10;
 /// Shared memory that a block needs besides.
 const BESIDE: u64 = 2 << 10;
+/// Vectors in registers of each lane of the kernel for the longest rows.
+pub const KEPT: u64 = 2;
+/// Blocks of a cluster for the longest rows. A chip of more than 8 x 15 multiprocessors has a processing cluster that holds it.
+const LARGE_CLUSTER: u64 = 16;
 
-/// None where a row exceeds what eight blocks hold.
+/// None where a row exceeds what the largest cluster holds.
 pub fn bulk(s: &Size, chip: &Chip) -> Option<Bulk> {
-    let v = vectors(s).max(1);
+    let v = vectors_in_lines(s).max(1);
     let t = &s.tuning;
-    if v <= LONG_RUN && t.blocks == 0 {
-        let warps = if t.warps > 0 { t.warps.min(8) } else { 2 };
-        return Some(Bulk { blocks: 1, warps, each: v.next_multiple_of(8), whole: true });
+    let (sms, room) = (u64::from(chip.sms), u64::from(chip.shared_optin).saturating_sub(BESIDE) / 16);
+    if t.blocks == 0 && v > MOST_BLOCKS * room {
+        // More warps hold more in registers, and take longer.
+        let some = if t.warps > 0 { [t.warps; 3] } else { [16, 28, 32] };
+        let mut large = some.into_iter().map(|warps| {
+            let each = v.div_ceil(LARGE_CLUSTER * warps).saturating_sub(32 * KEPT).next_multiple_of(8);
+            Bulk { blocks: LARGE_CLUSTER, warps, each, most: true, once: false }
+        });
+        return large.find(|b| sms > 8 * (LARGE_CLUSTER - 1) && b.warps * b.each <= room);
     }
-    let (sms, most) = (u64::from(chip.sms), u64::from(chip.shared_optin).saturating_sub(BESIDE));
-    let mut blocks = t.blocks;
-    if blocks == 0 {
-        blocks = (16 * v).div_ceil(PART).next_power_of_two().min(MOST_BLOCKS);
-        // Few rows: more blocks for each, down to four warps.
-        while blocks < MOST_BLOCKS && 2 * s.rows * blocks <= sms && v > blocks * 4 * RUN {
-            blocks *= 2;
+    // One wave: all rows are on the chip at once, in blocks so small that they end at different times: stores of one row beside
+    // loads of another.
+    let one_wave = s.rows * v <= sms * room;
+    let blocks = match t.blocks {
+        0 if one_wave && v >= 4 * RUN => v.div_ceil(8 * RUN).next_power_of_two().max(2).min(MOST_BLOCKS),
+        // Rows that need four blocks are better off with eight (1024 x 128256: 129.0 µs for 130.3); those of odd width with smaller
+        // ones (2048 x 50257 in four blocks of six warps: 102.6 µs, in two of ten 103.0).
+        0 => {
+            let whole = whole_vectors(s);
+            let part = if whole { PART } else { PART / 2 };
+            match ((16 * v).div_ceil(part).next_power_of_two(), if whole { 2 } else { 4 }) {
+                (few, most) if few <= most => few,
+                _ => MOST_BLOCKS,
+            }
         }
-        // One wave: rather one large block on each multiprocessor than two that clusters place unevenly.
-        if blocks > 1
-            && s.rows * blocks > sms
-            && s.rows * blocks / 2 <= sms
-            && (16 * v).div_ceil(blocks / 2) + 4096 <= most
-        {
-            blocks /= 2;
-        }
-    }
-    let run = if whole_vectors(s) { RUN } else { LONG_RUN };
-    let warps = if t.warps > 0 { t.warps } else { v.div_ceil(blocks * run).min(32) };
+        blocks => blocks,
+    };
+    let warps = if t.warps > 0 { t.warps } else { v.div_ceil(blocks * run(s, v)).min(32) };
     let each = v.div_ceil(blocks * warps).next_multiple_of(8);
-    (warps * each * 16 <= most).then_some(Bulk { blocks, warps, each, whole: false })
+    (warps * each <= room).then_some(Bulk { blocks, warps, each, most: false, once: one_wave })
 }
 
 pub fn supports(variant: &str, s: &Size, chip: &Chip) -> OpResult<()> {
     let (cols, rows) = (s.cols, s.rows);
     match variant {
-        "fused" if fused(s, false).is_none() => {
+        "fused" if fused(s).is_none() => {
             let most = fused_most(s) * 16 / s.dtype.size();
             Err(crate::op_error!("softmax/fused: cols={cols} is above {most} (less 7 where rows are misaligned)"))
         }
@@ -144,12 +185,15 @@ pub fn supports(variant: &str, s: &Size, chip: &Chip) -> OpResult<()> {
         "bulk" if matches!(s.mask, Mask::Bool | Mask::Additive) => Err(crate::op_error!(
             "softmax/bulk: takes mask=none and mask=causal; a mask array is read beside registers"
         )),
-        "bulk" if rows * MOST_BLOCKS > i32::MAX as u64 => {
-            Err(crate::op_error!("softmax/bulk: rows={rows} times {MOST_BLOCKS} blocks exceed the grid's 2^31 - 1"))
-        }
-        "bulk" if bulk(s, chip).is_none() => {
-            Err(crate::op_error!("softmax/bulk: cols={cols} exceeds what {MOST_BLOCKS} blocks hold in shared memory"))
-        }
+        "bulk" => match bulk(s, chip) {
+            None => Err(crate::op_error!(
+                "softmax/bulk: cols={cols} exceeds what the blocks of a cluster hold on this chip"
+            )),
+            Some(b) if rows * b.blocks > i32::MAX as u64 => {
+                Err(crate::op_error!("softmax/bulk: rows={rows} times {} blocks exceed the grid's 2^31 - 1", b.blocks))
+            }
+            Some(_) => Ok(()),
+        },
         "by_hand" if s.dtype != DType::Bf16 || s.mask != Mask::None || cols % 8 != 0 || cols > 8192 => {
             Err(crate::op_error!(
                 "softmax/by_hand: takes dtype=bf16, mask=none and cols a multiple of 8 up to 8192, not cols={cols}"
@@ -164,11 +208,14 @@ pub fn choose(s: &Size, chip: &Chip) -> &'static str {
     let v = vectors(s);
     // A few rows leave most multiprocessors without work unless several blocks share each.
     let wide = v > fused_most(s) || (v >= EACH * 256 && s.rows < u64::from(chip.sms));
-    if v > fused_most(s) && supports("bulk", s, chip).is_ok() {
+    // A row in shared memory: above 1024 vectors, without a mask from 513 on where there is a row for each multiprocessor.
+    let enough = s.rows >= u64::from(chip.sms);
+    let bulky = v > fused_most(s) || (s.mask == Mask::None && v > 512 && enough);
+    if bulky && supports("bulk", s, chip).is_ok() {
         "bulk"
     } else if wide && supports("cluster", s, chip).is_ok() {
         "cluster"
-    } else if fused(s, false).is_some() {
+    } else if fused(s).is_some() {
         "fused"
     } else {
         "online"
@@ -186,17 +233,25 @@ mod tests {
 
     #[test]
     fn short_rows_share_a_warp() {
-        assert_eq!(fused(&of("rows=9,cols=64"), true), Some(Fused::Warp { lanes: 8, vectors: 1, rows: 4 }));
-        assert_eq!(fused(&of("rows=9,cols=65"), false), Some(Fused::Warp { lanes: 32, vectors: 4, rows: 1 }));
-        assert_eq!(fused(&of("rows=9,cols=72"), true), Some(Fused::Warp { lanes: 32, vectors: 1, rows: 4 }));
-        assert_eq!(fused(&of("rows=9,cols=1024"), true), Some(Fused::Warp { lanes: 32, vectors: 4, rows: 1 }));
-        assert_eq!(fused(&of("rows=9,cols=1025"), false), Some(Fused::Block { threads: 64 }));
-        assert_eq!(fused(&of("rows=9,cols=2048"), true), Some(Fused::Block { threads: 64 }));
-        assert_eq!(fused(&of("rows=9,cols=5000"), true), Some(Fused::Block { threads: 160 }));
-        assert_eq!(fused(&of("rows=9,cols=16384"), true), Some(Fused::Block { threads: 512 }));
-        assert_eq!(fused(&of("rows=9,cols=8192,mask=bool"), true), Some(Fused::Block { threads: 512 }));
-        assert_eq!(fused(&of("rows=9,cols=16385"), false), None);
-        assert_eq!(fused(&of("rows=9,cols=8192,dtype=f32"), true), Some(Fused::Block { threads: 512 }));
+        let warp = |lanes, vectors, rows| Some(Fused::Warp { lanes, vectors, rows });
+        let block = |threads| Some(Fused::Block { threads });
+        let fused = |text: &str| fused(&of(text));
+        assert_eq!(fused("rows=9,cols=64"), warp(8, 1, 4));
+        assert_eq!(fused("rows=9,cols=65"), warp(8, 4, 1));
+        assert_eq!(fused("rows=9,cols=256"), warp(8, 4, 1));
+        assert_eq!(fused("rows=9,cols=264"), warp(16, 4, 1));
+        assert_eq!(fused("rows=9,cols=1024"), warp(32, 4, 1));
+        assert_eq!(fused("rows=9,cols=1025"), block(96));
+        assert_eq!(fused("rows=9,cols=2048"), block(128));
+        assert_eq!(fused("rows=9,cols=2048,mask=causal"), block(64));
+        assert_eq!(fused("rows=9,cols=5000"), block(160));
+        assert_eq!(fused("rows=9,cols=16384"), block(512));
+        assert_eq!(fused("rows=9,cols=8192,mask=bool"), block(512));
+        assert_eq!(fused("rows=9,cols=16385"), None);
+        assert_eq!(fused("rows=9,cols=8192,dtype=f32"), block(512));
+        let full = |text: &str| full(&of(text), super::fused(&of(text)).unwrap());
+        assert!(full("rows=9,cols=256") && full("rows=9,cols=2048") && full("rows=9,cols=2048,mask=additive"));
+        assert!(!full("rows=9,cols=255") && !full("rows=9,cols=2056") && !full("rows=9,cols=1000"));
     }
 
     #[test]
@@ -206,7 +261,7 @@ mod tests {
                 for rows in [1, 64, 10_000] {
                     let s = of(&format!("rows={rows},cols={cols},dtype={dtype}"));
                     let v = vectors(&s);
-                    match fused(&s, whole_vectors(&s)) {
+                    match fused(&s) {
                         Some(Fused::Warp { lanes, vectors, .. }) => assert!(lanes * vectors >= v),
                         Some(Fused::Block { threads }) => assert!(threads * EACH >= v && threads <= 1024),
                         None => assert!(v > 2048),
@@ -224,10 +279,14 @@ mod tests {
         let h200 = Chip::H200;
         let a100 = Chip { sm: 80, sms: 108, l2_bytes: 40 << 20, shared_optin: 166_912 };
         assert_eq!(choose(&of("rows=65536,cols=1024"), &h200), "fused");
-        assert_eq!(choose(&of("rows=8192,cols=16384"), &h200), "fused");
+        assert_eq!(choose(&of("rows=32768,cols=4096"), &h200), "fused");
+        assert_eq!(choose(&of("rows=8192,cols=16384"), &h200), "bulk");
+        assert_eq!(choose(&of("rows=8192,cols=16384,mask=causal"), &h200), "fused");
         assert_eq!(choose(&of("rows=8192,cols=32768"), &h200), "bulk");
         assert_eq!(choose(&of("rows=8192,cols=32768,mask=additive"), &h200), "cluster");
-        assert_eq!(choose(&of("rows=2,cols=2m"), &h200), "cluster");
+        assert_eq!(choose(&of("rows=2,cols=2m"), &h200), "bulk");
+        assert_eq!(choose(&of("rows=64,cols=2m"), &h200), "bulk");
+        assert_eq!(choose(&of("rows=2,cols=3m"), &h200), "cluster");
         assert_eq!(choose(&of("rows=8192,cols=16384"), &a100), "fused");
         assert_eq!(choose(&of("rows=8192,cols=40000"), &a100), "online");
         assert_eq!(choose(&of("rows=4,cols=16384"), &h200), "cluster");
@@ -239,22 +298,26 @@ mod tests {
 
     #[test]
     fn bulk_rows_are_in_shared_memory() {
-        let block = |blocks, warps, each| Some(Bulk { blocks, warps, each, whole: false });
+        let part = |blocks, warps, each, once| Some(Bulk { blocks, warps, each, most: false, once });
         let bulk = |text: &str| bulk(&of(text), &Chip::H200);
-        assert_eq!(bulk("rows=32768,cols=4096"), Some(Bulk { blocks: 1, warps: 2, each: 512, whole: true }));
-        assert_eq!(bulk("rows=4096,cols=32768"), block(1, 16, 256));
-        assert_eq!(bulk("rows=1024,cols=128256"), block(4, 16, 256));
-        assert_eq!(bulk("rows=2048,cols=50257"), block(2, 7, 456));
-        assert_eq!(bulk("rows=64,cols=128256"), block(2, 32, 256));
-        assert_eq!(bulk("rows=1,cols=1m"), None);
+        assert_eq!(bulk("rows=32768,cols=4096"), part(1, 4, 128, false));
+        assert_eq!(bulk("rows=4096,cols=32768"), part(1, 16, 256, false));
+        assert_eq!(bulk("rows=8192,cols=8192"), part(1, 8, 128, false));
+        assert_eq!(bulk("rows=8192,cols=16384"), part(1, 12, 176, false));
+        assert_eq!(bulk("rows=2048,cols=50257"), part(4, 6, 264, false));
+        assert_eq!(bulk("rows=1024,cols=128256"), part(8, 8, 256, false));
+        assert_eq!(bulk("rows=64,cols=128256"), part(8, 8, 256, true));
+        // What fits no cluster of eight takes sixteen and registers; on a chip with fewer multiprocessors there may be no such cluster.
+        let longest = bulk("rows=1,cols=2000000").unwrap();
+        assert!(longest.most && longest.blocks == 16 && 16 * longest.warps * (longest.each + 32 * KEPT) >= 250_000);
+        assert_eq!(super::bulk(&of("rows=1,cols=2000000"), &Chip { sms: 114, ..Chip::H200 }), None);
+        assert_eq!(bulk("rows=1,cols=3m"), None);
         for cols in (1..70_000).step_by(37).chain([128_256, 151_936, 262_144, 262_145]) {
             for rows in [1, 64, 200, 10_000] {
                 let b = bulk(&format!("rows={rows},cols={cols}")).unwrap();
-                assert!(
-                    b.blocks * b.warps * b.each >= vectors(&of(&format!("rows={rows},cols={cols}"))),
-                    "{cols} {b:?}"
-                );
-                assert!(b.warps <= 32 && b.blocks <= 8 && b.each.is_multiple_of(8), "{cols} {b:?}");
+                let needed = vectors_in_lines(&of(&format!("rows={rows},cols={cols}")));
+                assert!(b.blocks * b.warps * b.each >= needed, "{cols} {b:?}");
+                assert!(b.warps <= 32 && b.blocks <= 8 && b.each.is_multiple_of(8) && !b.most, "{cols} {b:?}");
             }
         }
     }

@@ -110,6 +110,9 @@ pub fn edge_shapes() -> Vec<Shape> {
         "rows=5,cols=9001,cluster=4,warps=2",
         "rows=3,cols=9001,cluster=2,warps=7,mask=causal,mask_rows=3",
         "rows=70,cols=40008",
+        // Between rows of eight and of sixteen blocks: a row's vectors in registers too.
+        "rows=1,cols=950001",
+        "rows=2,cols=470000,mask=causal,mask_rows=2,dtype=f32",
     ] {
         texts.push(text.into());
     }

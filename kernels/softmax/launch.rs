@@ -45,23 +45,31 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
     let aligned = choose::whole_vectors(s) && x % 16 == 0;
     let fit = if aligned { "aligned" } else { "any" };
     if let ("bulk", Some(b)) = (variant, choose::bulk(s, chip)) {
-        let form = if b.whole { "warp" } else { "block" };
-        let blocks = if b.whole { rows.div_ceil(b.warps) } else { rows * b.blocks };
-        let launch =
-            Launch::new(image, format!("{entry}_{fit}_{form}"), [blocks as u32, 1, 1], [32 * b.warps as u32, 1, 1])
-                .cluster([b.blocks as u32, 1, 1])
-                .shared((b.warps * b.each * 16) as u32)
-                .programmatic();
-        return Ok(vec![arguments(launch, s, at)?.i32(b.each as i64)]);
+        let form = if b.most { "most" } else { fit };
+        let launch = Launch::new(
+            image,
+            format!("{entry}_{form}"),
+            [(rows * b.blocks) as u32, 1, 1],
+            [32 * b.warps as u32, 1, 1],
+        )
+        .cluster([b.blocks as u32, 1, 1])
+        .shared((b.warps * b.each * 16) as u32)
+        .programmatic();
+        return Ok(vec![arguments(launch, s, at)?.i32(b.each as i64).i32(i64::from(b.once))]);
     }
     let (entry, blocks, threads, cluster) = match variant {
-        "fused" => match choose::fused(s, aligned).expect("`supports` has asked") {
-            Fused::Warp { lanes, vectors, rows: r } => {
-                let per_block = 4 * (32 / lanes) * r;
-                (format!("{entry}_{fit}_{lanes}x{vectors}x{r}"), rows.div_ceil(per_block), 128, 1)
+        "fused" => {
+            let f = choose::fused(s).expect("`supports` has asked");
+            let fit = if aligned && choose::full(s, f) { "full" } else { fit };
+            match f {
+                Fused::Warp { lanes, vectors, rows: r } => {
+                    // Two warps: smaller blocks end and are replaced at more even intervals.
+                    let per_block = 2 * (32 / lanes) * r;
+                    (format!("{entry}_{fit}_{lanes}x{vectors}x{r}"), rows.div_ceil(per_block), 64, 1)
+                }
+                Fused::Block { threads } => (format!("{entry}_{fit}_block{}", choose::fused_each(s)), rows, threads, 1),
             }
-            Fused::Block { threads } => (format!("{entry}_{fit}_block"), rows, threads, 1),
-        },
+        }
         "cluster" => {
             let c = choose::cluster(s, chip);
             (format!("{entry}_{}", if c.long { "any_long" } else { fit }), rows * c.blocks, c.threads, c.blocks)

@@ -2,7 +2,7 @@
 // thread and step. The baseline of the ladder.
 #include "row.cuh"
 
-template <class T, int MASK> WB_DEVICE float score(const Problem<T>& p, const Row<T, MASK, false>& row, i32 c) {
+template <class T, int MASK> WB_DEVICE float score(const Problem<T>& p, const Row<T, MASK, FIT_ANY>& row, i32 c) {
     if (c >= row.limit) return WB_NEG_INF;
     // Written as one rounding, so that no compiler fuses the product with `- max`: at the end of fp32's range the unrounded
     // product and the rounded maximum differ by more than the exponent can hold.
@@ -14,7 +14,7 @@ template <class T, int MASK> WB_DEVICE float score(const Problem<T>& p, const Ro
 
 template <class T, int MASK> WB_DEVICE void three_pass(const Problem<T>& p) {
     __shared__ float scratch[2][32];
-    Row<T, MASK, false> row(p, blockIdx.x);
+    Row<T, MASK, FIT_ANY> row(p, blockIdx.x);
     float max = WB_NEG_INF;
     for (i32 c = static_cast<i32>(threadIdx.x); c < p.cols; c += blockDim.x) max = fmaxf(max, score(p, row, c));
     max = finite(block_max(max, scratch[0]));

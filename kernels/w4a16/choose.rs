@@ -12,11 +12,12 @@ use crate::op::Chip;
 /// Llama-3-8B takes 1.74 ms with it on an H200, 2.15 with direct loads, 2.46 with the bulk ring (lab notes).
 pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
     // With fewer warps than eight, where a wide x leaves no room for their rings, the integers lose: 34 µs for four rows
-    // of 14336 on an H200, the tensor-core tile 19.6. Of 4 and 8 rows there (µs): 4096 × 4096 gemv 6.5 and 8.1, integers 7.3
-    // and 9.3; 28672 × 4096 integers 19.4 and 22.3, gemv 24.8 and 26.5.
+    // of 14336 on an H200, wgmma 15.1. Of 4 and 8 rows there (µs): 4096 × 4096 gemv 6.5 and 8.1, wgmma 7.9 and 7.9, integers 7.4
+    // and 9.3; 28672 × 4096 integers 19.5 and 22.3, wgmma 20.5 and 20.7, gemv 25.0 and 26.5.
     let few = spec.n * spec.k <= FEW_WEIGHTS;
     let integers = spec.m <= if few { 2 } else { FIXED_MOST } && fixed_config(spec, chip).warps >= 8;
-    let whole = few && spec.m <= GEMV_MAX_M && gemv_supports(spec, chip, false).is_ok();
+    let most = if chip.sm == 90 { FIXED_MOST } else { GEMV_MAX_M };
+    let whole = few && spec.m <= most && gemv_supports(spec, chip, false).is_ok();
     if !integers && !whole && launch_wgmma::plan(spec, chip).is_ok() {
         "wgmma"
     } else if chip.sm == 90 && !integers && whole {
@@ -34,7 +35,7 @@ pub fn variant(spec: &Spec, chip: &Chip) -> &'static str {
     }
 }
 
-/// Most rows of x that three digits for each take the least time with, and that whole numbers do where weights are few.
+/// Most rows of x that three digits for each take the least time with, and that `gemv` does where weights are few.
 const FIXED_MOST: u64 = 4;
 /// Weights up to which a kernel is start and end more than stream: 6144 × 4096 is below, 8192 × 8192 above.
 const FEW_WEIGHTS: u64 = 1 << 25;
@@ -80,7 +81,8 @@ mod tests {
         for shape in ["n=28672,k=4096,m=5", "n=4096,k=14336,m=8", "n=57344,k=8192,m=64,group=64,dtype=f16"] {
             assert_eq!(variant(&spec(shape), &Chip::H200), "wgmma", "{shape}");
         }
-        assert_eq!(variant(&spec("n=4096,k=4096,m=8"), &Chip::H200), "gemv");
+        assert_eq!(variant(&spec("n=4096,k=4096,m=4"), &Chip::H200), "gemv");
+        assert_eq!(variant(&spec("n=4096,k=4096,m=8"), &Chip::H200), "wgmma");
         assert_eq!(variant(&spec("n=8192,k=8192,m=4"), &Chip::H200), "gemv_fixed");
         assert_eq!(variant(&spec("n=28672,k=4096"), &A100), "gemv_fixed");
         assert_eq!(variant(&spec("n=6144,k=4096,m=8"), &A100), "gemv");

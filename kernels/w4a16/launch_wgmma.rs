@@ -8,11 +8,13 @@ use crate::op_error;
 
 /// Rows of weights a block (wgmma.cu: kRows).
 const ROWS: u64 = 256;
-const WARPS: u64 = 16;
+/// Tiles of 16 rows a block.
+const TILES: u64 = 16;
+/// Columns of sums in shared memory at once (wgmma.cu: kPass), beside x and weights.
+const PASS: u64 = 16;
 /// Columns of x that a block takes.
 const COLUMNS: [u64; 4] = [8, 16, 32, 64];
-/// Units in a warp's ring, and chunks in a unit (wgmma.cu: kDepth, kUnit).
-const DEPTH: u64 = 3;
+/// Chunks in a unit (wgmma.cu: kUnit).
 const UNIT: u64 = 2;
 
 /// Configurations by `cfg`: blocks of a cluster, each with a part of k.
@@ -35,31 +37,47 @@ pub struct Plan {
 /// Chunks of x in a step (wgmma.cu: Step).
 fn step(columns: u64) -> u64 {
     match columns {
-        8 | 16 => 4,
-        32 => 2,
-        _ => 1,
+        8 | 16 | 32 => 4,
+        _ => 2,
     }
+}
+
+/// Threads of a block (wgmma.cu: Block).
+fn threads(columns: u64) -> u32 {
+    if columns == 32 { 512 } else { 256 }
+}
+
+/// Units in a warp's ring (wgmma.cu: Depth).
+fn depth(spec: &Spec, columns: u64) -> u64 {
+    if columns >= 32 && spec.groups_per_chunk() == 4 { 2 } else { 3 }
 }
 
 /// Bytes of a chunk of x as the products take it (wgmma.cu: Tile).
 fn tile(spec: &Spec, columns: u64) -> u64 {
-    columns * if columns < 32 { 320 + 4 * spec.groups_per_chunk() } else { 256 }
+    columns * if columns < 32 { 320 + 8 * spec.groups_per_chunk() } else { 256 }
 }
 
 /// Dynamic shared memory of a block, bytes: x, sums, rings.
 fn shared(spec: &Spec, p: &Plan) -> u64 {
     let x = 3 * step(p.columns) * tile(spec, p.columns);
-    let sums = p.columns * (ROWS + 4) * 4;
     let groups = UNIT * spec.groups_per_chunk();
-    let unit = UNIT * 1024 + groups * 32 + if spec.asym { (groups * 8).next_multiple_of(16) } else { 0 };
-    x + sums + WARPS * DEPTH * unit
+    let scales = groups * 32 + if spec.asym { (groups * 8).next_multiple_of(16) } else { 0 };
+    let rings = TILES * depth(spec, p.columns) * (UNIT * 1024 + scales);
+    let sums = |columns: u64| columns * (ROWS + 4) * 4;
+    // A cluster's sums lie where x and weights were.
+    if p.split > 1 { (x + rings).max(sums(p.columns)) } else { x + rings + sums(p.columns.min(PASS)) }
 }
 
-/// Clusters that are resident at once: a cluster's blocks sit on multiprocessors of one GPC, of 18 on an H200 and fewer in
-/// some. Measured there: 24 clusters of four are, 24 of five, 32 of four and 16 of eight are not.
+/// Clusters that are resident at once, one block a multiprocessor: a cluster's blocks sit on multiprocessors of one GPC, of 18 on
+/// an H200 and fewer in some. Of that card `cudaOccupancyMaxActiveClusters` says it; of others the estimate is low.
 fn resident(chip: &Chip, split: u64) -> u64 {
+    const H200: [u64; 8] = [132, 66, 39, 30, 22, 17, 15, 15];
     let sms = u64::from(chip.sms);
-    if split == 1 || sms < 18 { (sms / split).max(1) } else { sms / 18 * (18 / split) }
+    match H200.get(split as usize - 1) {
+        Some(clusters) if sms == 132 => *clusters,
+        _ if split == 1 || sms < 18 => (sms / split).max(1),
+        _ => sms / 18 * (18 / split),
+    }
 }
 
 /// Blocks of a cluster for `items` blocks of rows. Counted in units of 256 rows, which take about a microsecond: those of the
@@ -121,6 +139,17 @@ pub fn workspace(spec: &Spec, chip: &Chip) -> OpResult<u64> {
     Ok(parts(spec, &plan(spec, chip)?).iter().sum())
 }
 
+/// What a sum of x is multiplied by: all that symmetric weights owe for zero points and offsets, or itself (convert.cuh).
+fn owed(spec: &Spec) -> f32 {
+    if spec.asym {
+        1.0
+    } else if spec.dtype == DType::F16 {
+        -136.0
+    } else {
+        -24.0
+    }
+}
+
 /// Two launches: x as tiles, and the product.
 pub fn launches(spec: &Spec, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>> {
     let p = plan(spec, chip)?;
@@ -129,7 +158,7 @@ pub fn launches(spec: &Spec, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>
     let (partial, tiles) = (workspace + sizes[0], workspace + sizes[0] + sizes[1]);
     let u32_arg = |v: u64| Arg::U32(v as u32);
     let name = format!("w4a16_wgmma_prepare_{}", spec.dtype.name());
-    let prepare = Launch::new("w4a16/wgmma", name, [spec.m as u32, 1, 1], [512, 1, 1])
+    let prepare = Launch::new("w4a16/wgmma", name, [spec.m as u32, padded(spec).div_ceil(4096) as u32, 1], [512, 1, 1])
         .programmatic()
         .ptr(at.get("x")?)
         .ptr(if spec.pre == Pre::RmsNorm { at.get("norm")? } else { 0 })
@@ -138,9 +167,10 @@ pub fn launches(spec: &Spec, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>
         .arg(u32_arg(padded(spec)))
         .arg(u32_arg(p.columns))
         .arg(u32_arg(spec.groups_per_chunk()))
-        .f32(spec.eps);
+        .f32(spec.eps)
+        .f32(owed(spec));
     let name = format!("{}_m{}", entry("wgmma", spec), p.columns);
-    let product = Launch::new("w4a16/wgmma", name, [p.blocks as u32, p.slices as u32, 1], [32 * WARPS as u32, 1, 1])
+    let product = Launch::new("w4a16/wgmma", name, [p.blocks as u32, p.slices as u32, 1], [threads(p.columns), 1, 1])
         .cluster([p.split as u32, 1, 1])
         .shared(shared(spec, &p) as u32)
         .programmatic()
@@ -157,6 +187,7 @@ pub fn launches(spec: &Spec, chip: &Chip, at: &Bindings) -> OpResult<Vec<Launch>
         .arg(u32_arg(spec.chunks()))
         .arg(u32_arg(spec.packed_groups()))
         .arg(u32_arg(spec.zero_groups()))
+        .arg(u32_arg(p.split))
         .arg(Arg::I32(match spec.post {
             Post::None => 0,
             Post::Residual => 1,

@@ -28,7 +28,7 @@ pub struct Args {
     /// Shape, such as m=1,n=4096,k=4096,dtype=bf16; repeat for several (default: the op's own sweep)
     #[arg(long, value_name = "SHAPE")]
     shape: Vec<String>,
-    /// Variant to time; repeat for several, timed in alternation (default: what the op's heuristic picks)
+    /// Variant to time, NAME or NAME:CFG; repeat for several, timed in alternation (default: what the op's heuristic picks)
     #[arg(long, value_name = "NAME", conflicts_with = "all_variants")]
     variant: Vec<String>,
     /// Time every variant that can compute the shape
@@ -350,8 +350,8 @@ fn predictions(
             refused.iter().for_each(|refusal| add(rows::refused_line(refusal)));
         }
         why = why.or(refused.first().map(Refusal::to_string));
-        for variant in variants {
-            let p = sweep::predict(op, variant, shape, chip, ceilings)?;
+        for (variant, shape) in variants {
+            let p = sweep::predict(op, variant, &shape, chip, ceilings)?;
             add(format!(
                 "{:<28} {:<46} {:>10} {:>10.3} {:>10.2} {:>10.2}  {}",
                 format!("{}/{variant}", op.name()),
@@ -362,7 +362,7 @@ fn predictions(
                 p.ns / 1e3,
                 rows::bound(&p.floor),
             ));
-            all.push(Forecast { op: op.name(), variant: variant.to_string(), shape: shape.clone(), predicted: p });
+            all.push(Forecast { op: op.name(), variant: variant.to_string(), shape, predicted: p });
         }
     }
     if all.is_empty() {

@@ -38,7 +38,7 @@ commands! {
     Doctor = doctor [Json Md],
     /// List ops, variants and their resources
     List = list [Json Csv Md],
-    /// Show a variant's source, PTX, SASS or resources
+    /// Show a variant's source, PTX, SASS, resources or launches
     Show = show [Json],
     /// Check every variant against its f64 reference
     Verify = verify [Json Csv Md],

@@ -1,4 +1,6 @@
-//! `workbench show`: one variant's source, PTX, machine code or resources. Needs no GPU.
+//! `workbench show`: one variant's source, PTX, machine code, resources or launches. Needs no GPU.
+
+mod launches;
 
 use super::{OutputArgs, write_output};
 use crate::error::{Error, Result};
@@ -6,6 +8,7 @@ use crate::kernels;
 use crate::launch::image::{self, Image, Resources};
 use crate::toolchain;
 use serde_json::json;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -14,7 +17,7 @@ const TOOLCHAIN_LIST: &str = "toolchain/wheels.txt";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The variant, such as softmax/online
+    /// The variant, such as softmax/online; with --launches an op alone is what it chooses
     #[arg(value_name = "OP/VARIANT")]
     variant: String,
     #[command(flatten)]
@@ -25,6 +28,9 @@ pub struct Args {
     /// With --sass and --resources: only this kernel
     #[arg(long)]
     kernel: Option<String>,
+    /// With --launches: the GPU they are for (an H200 where there is none)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    gpu: u32,
 }
 
 #[derive(Debug, clap::Args)]
@@ -42,11 +48,34 @@ struct What {
     /// Registers, spills, stack and static shared memory of each kernel
     #[arg(long)]
     resources: bool,
+    /// What is launched for a shape: kernel, grid, block, cluster and arguments
+    #[arg(long, value_name = "SHAPE")]
+    launches: Option<String>,
+    /// The image itself, for cuModuleLoadData: bytes to standard output
+    #[arg(long)]
+    fatbin: bool,
 }
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
+    if let Some(shape) = &args.what.launches {
+        if args.arch.is_some() || args.kernel.is_some() {
+            return Err(Error::usage("--arch and --kernel do not narrow --launches"));
+        }
+        let found = launches::of(&args.variant, shape, args.gpu)?;
+        if let Some(file) = &out.json {
+            write_output(file, &format!("{:#}\n", found.json()))?;
+        }
+        return if out.takes_stdout() { Ok(()) } else { write_output("-".as_ref(), &found.text()) };
+    }
     let image = find(&args.variant)?;
     narrowed(image, &args)?;
+    if args.what.fatbin {
+        if out.json.is_some() {
+            return Err(Error::usage("--fatbin writes bytes, which JSON cannot hold").try_next("leave --json out"));
+        }
+        let bytes = image.fatbin()?.ok_or_else(|| not_compiled(image))?;
+        return std::io::stdout().write_all(bytes).map_err(|e| Error::usage(format!("cannot write the image: {e}")));
+    }
     let (what, text) = if args.what.ptx {
         ("ptx", ptx(image)?)
     } else if args.what.sass {

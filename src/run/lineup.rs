@@ -4,7 +4,7 @@
 use super::arrays::{self, Arrays};
 use super::measure::{self, Bench, Launches, Mode, Options, Work};
 use super::peer::CublasLt;
-use super::sweep::{Plan, Predicted, Refusal, Row, predict, sets_for};
+use super::sweep::{Contestant, Plan, Predicted, Refusal, Row, predict, sets_for};
 use super::warning::{FLOOR_SLACK, Warning};
 use super::{Executor, Gpu};
 use crate::error::Result;
@@ -26,6 +26,8 @@ pub struct Lineup {
 
 struct Entry {
     variant: String,
+    /// The lineup's, or the same with a configuration named.
+    shape: Shape,
     peer: bool,
     predicted: Predicted,
     checks: Vec<Check>,
@@ -45,11 +47,13 @@ impl Lineup {
     ) -> Result<Self> {
         let chip = gpu.chip();
         let (mut variants, mut refused) = plan.which.variants(op, shape, &chip)?;
-        variants.retain(|name| match op.variant(name).map_err(Into::into).and_then(|v| gpu.can_run(op.name(), v)) {
-            Ok(()) => true,
-            Err(e) => {
-                refused.push(Refusal::new(op, name, shape, e.what));
-                false
+        variants.retain(|(name, shape)| {
+            match op.variant(name).map_err(Into::into).and_then(|v| gpu.can_run(op.name(), v)) {
+                Ok(()) => true,
+                Err(e) => {
+                    refused.push(Refusal::new(op, name, shape, e.what));
+                    false
+                }
             }
         });
         let mut lineup = Self {
@@ -83,15 +87,15 @@ impl Lineup {
     fn fill(
         &mut self,
         gpu: &mut Gpu,
-        variants: &[&'static str],
+        variants: &[Contestant],
         ceilings: &Ceilings,
         plan: &Plan,
         note: &mut dyn FnMut(String),
     ) -> Result<()> {
-        let (op, shape) = (self.op, self.shape.clone());
-        for variant in variants {
-            let predicted = predict(op, variant, &shape, &self.chip, ceilings)?;
-            let workspace = arrays::workspace(gpu, op, variant, &shape)?;
+        let op = self.op;
+        for (variant, shape) in variants {
+            let predicted = predict(op, variant, shape, &self.chip, ceilings)?;
+            let workspace = arrays::workspace(gpu, op, variant, shape)?;
             self.workspaces.extend(workspace);
             let mut prepared = Vec::new();
             for set in &self.sets {
@@ -99,20 +103,22 @@ impl Lineup {
                 if let Some(address) = workspace {
                     at.set("workspace", address);
                 }
-                prepared.push(gpu.prepare(&op.launches(variant, &shape, &self.chip, &at)?)?);
+                prepared.push(gpu.prepare(&op.launches(variant, shape, &self.chip, &at)?)?);
             }
             let work = Launches { name: format!("{}/{variant}", op.name()), sets: prepared };
-            self.enter(gpu, variant.to_string(), false, predicted, Box::new(work), plan)?;
+            self.enter(gpu, (variant, shape), false, predicted, Box::new(work), plan)?;
         }
+        let shape = self.shape.clone();
         if plan.library && op.name() == "matmul" {
             match CublasLt::product(gpu.device(), &shape, &self.sets) {
                 Ok(Some(work)) => {
                     let cost = op.cost(&shape)?;
                     let known = Calibration::recorded();
-                    let p = known.estimate(op.name(), work.name(), &shape, &cost, (&self.chip, ceilings)).prediction;
+                    let name = work.name().to_string();
+                    let p = known.estimate(op.name(), &name, &shape, &cost, (&self.chip, ceilings)).prediction;
                     let predicted =
                         Predicted { cost, floor: p.floor, ns: p.ns, low: p.low, high: p.high, launches: Vec::new() };
-                    self.enter(gpu, work.name().to_string(), true, predicted, Box::new(work), plan)?;
+                    self.enter(gpu, (&name, &shape), true, predicted, Box::new(work), plan)?;
                 }
                 Ok(None) => {}
                 Err(e) => note(format!("no library row: {e}")),
@@ -125,14 +131,14 @@ impl Lineup {
     fn enter(
         &mut self,
         gpu: &mut Gpu,
-        variant: String,
+        (variant, shape): (&str, &Shape),
         peer: bool,
         predicted: Predicted,
         work: Box<dyn Work>,
         plan: &Plan,
     ) -> Result<()> {
         let checks = if plan.check { check(gpu, self.op, &self.shape, &*work, &self.sets[0])? } else { Vec::new() };
-        self.entries.push(Entry { variant, peer, predicted, checks, work });
+        self.entries.push(Entry { variant: variant.into(), shape: shape.clone(), peer, predicted, checks, work });
         Ok(())
     }
 
@@ -165,7 +171,7 @@ impl Lineup {
                     op: self.op.name(),
                     variant: entry.variant.clone(),
                     peer: entry.peer,
-                    shape: self.shape.clone(),
+                    shape: entry.shape.clone(),
                     predicted: entry.predicted.clone(),
                     ratio: (i > 0).then(|| measure::ratio(&timing, &first)),
                     timing,

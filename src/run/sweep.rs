@@ -29,29 +29,40 @@ pub enum Which {
     Chosen,
     /// Every variant that can compute the shape here.
     All,
+    /// By name; `NAME:N` is the variant with row N of its configuration table (`cfg=N` in its shape).
     Named(Vec<String>),
 }
+
+/// A variant and the shape that it is timed at, which names the configuration where one was asked for.
+pub type Contestant = (&'static str, Shape);
 
 impl Which {
     /// The variants that can compute a shape, and the refusals of the others.
     ///
     /// # Errors
     /// A name that the op does not have.
-    pub fn variants(&self, op: &dyn Op, shape: &Shape, chip: &Chip) -> Result<(Vec<&'static str>, Vec<Refusal>)> {
-        let names: Vec<&'static str> = match self {
-            Self::Chosen => vec![op.choose(shape, chip)],
-            Self::All => op.variants().iter().map(|v| v.name).collect(),
-            Self::Named(names) => names.iter().map(|n| op.variant(n).map(|v| v.name)).collect::<Result<_, _>>()?,
+    pub fn variants(&self, op: &dyn Op, shape: &Shape, chip: &Chip) -> Result<(Vec<Contestant>, Vec<Refusal>)> {
+        let plain = |name: &'static str| (name, shape.clone());
+        let all: Vec<Contestant> = match self {
+            Self::Chosen => vec![plain(op.choose(shape, chip))],
+            Self::All => op.variants().iter().map(|v| plain(v.name)).collect(),
+            Self::Named(names) => names.iter().map(|n| named(op, n, shape)).collect::<Result<_>>()?,
         };
         let (mut kept, mut refused) = (Vec::new(), Vec::new());
-        for name in names {
-            match op.supports(name, shape, chip).and_then(|()| op.cost(shape)) {
-                Ok(_) => kept.push(name),
-                Err(e) => refused.push(Refusal::new(op, name, shape, e)),
+        for (name, shape) in all {
+            match op.supports(name, &shape, chip).and_then(|()| op.cost(&shape)) {
+                Ok(_) => kept.push((name, shape)),
+                Err(e) => refused.push(Refusal::new(op, name, &shape, e)),
             }
         }
         Ok((kept, refused))
     }
+}
+
+fn named(op: &dyn Op, name: &str, shape: &Shape) -> Result<Contestant> {
+    let (name, cfg) = name.split_once(':').map_or((name, None), |(name, cfg)| (name, Some(cfg)));
+    let shape = cfg.map_or_else(|| shape.clone(), |cfg| shape.clone().with("cfg", cfg));
+    Ok((op.variant(name)?.name, shape))
 }
 
 /// A variant that was asked for and cannot compute a shape here.

@@ -16,3 +16,8 @@ pub fn scale(x: u64, y: u64, len: u64, scale: f32, dtype: DType) -> Launch {
 pub fn add_mask(x: u64, mask: u64, y: u64, len: u64, period: u64, dtype: DType) -> Launch {
     launch("add_mask", len, dtype).ptr(x).ptr(mask).ptr(y).i64(len as i64).i64(period as i64)
 }
+
+/// `y[i] = x[i] * scale + mask[i % period]` in one pass, bf16 or f16; in place where `x` is `y`.
+pub fn scale_add_mask(x: u64, mask: u64, y: u64, len: u64, period: u64, scale: f32, dtype: DType) -> Launch {
+    launch("scale_add_mask", len, dtype).ptr(x).ptr(mask).ptr(y).i64(len as i64).i64(period as i64).f32(scale)
+}

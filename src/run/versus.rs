@@ -42,6 +42,8 @@ pub fn contests(ours: &[Recorded], theirs: &[File], op: Option<&str>) -> Result<
         let all = beside.chain(theirs.iter().flat_map(|f| matching(&f.rows, &row.op, &shape)).filter(|r| r.peer));
         let mut peers: Vec<Recorded> = all.cloned().collect();
         peers.sort_by(|a, b| a.wrong.cmp(&b.wrong).then(a.ns.total_cmp(&b.ns)));
+        // One file may be both sides.
+        peers.dedup();
         if peers.is_empty() {
             continue;
         }
