@@ -48,17 +48,31 @@ pub struct Scale {
     pub words: BTreeMap<String, f64>,
 }
 
+/// A place on a scale: its numbers in lengths, and its words, in the scale's order.
+#[derive(Clone, Debug)]
+struct Spot {
+    numbers: Vec<f64>,
+    words: Vec<Option<String>>,
+}
+
 impl Scale {
-    fn square(&self, a: &Place, b: &Place) -> f64 {
-        let number = |p: &Place, key: &str| p.numbers.get(key).copied().unwrap_or(0.0);
-        let numbers = self.lengths.iter().map(|(key, l)| ((number(a, key) - number(b, key)) / l).powi(2));
-        let words = self.words.iter().filter(|(key, _)| a.words.get(*key) != b.words.get(*key)).map(|(_, w)| w * w);
-        numbers.sum::<f64>() + words.sum::<f64>()
+    fn spot(&self, place: &Place) -> Spot {
+        let number = |(key, l): (&String, &f64)| place.numbers.get(key).copied().unwrap_or(0.0) / l;
+        Spot {
+            numbers: self.lengths.iter().map(number).collect(),
+            words: self.words.keys().map(|key| place.words.get(key).cloned()).collect(),
+        }
+    }
+
+    fn square(&self, a: &Spot, b: &Spot) -> f64 {
+        let numbers: f64 = a.numbers.iter().zip(&b.numbers).map(|(a, b)| (a - b).powi(2)).sum();
+        let words = self.words.values().zip(a.words.iter().zip(&b.words)).filter(|(_, (a, b))| a != b);
+        numbers + words.map(|(w, _)| w * w).sum::<f64>()
     }
 
     /// Lengths between two places.
     pub fn distance(&self, a: &Place, b: &Place) -> f64 {
-        self.square(a, b).sqrt()
+        self.square(&self.spot(a), &self.spot(b)).sqrt()
     }
 }
 
@@ -106,7 +120,7 @@ fn backward(factor: &[Vec<f64>], b: &[f64]) -> Vec<f64> {
 /// Neighbours ready to be asked.
 #[derive(Clone, Debug)]
 pub struct Field {
-    places: Vec<Place>,
+    spots: Vec<Spot>,
     scale: Scale,
     factor: Vec<Vec<f64>>,
     /// Inverse covariance times the logarithms.
@@ -114,20 +128,22 @@ pub struct Field {
 }
 
 impl Field {
-    pub fn new(places: Vec<Place>, logs: &[f64], scale: Scale) -> Self {
+    pub fn new(places: &[Place], logs: &[f64], scale: Scale) -> Self {
         let variance = scale.deviation.powi(2);
-        let factor = factor(places.len(), |i, j| {
-            variance * matern(scale.square(&places[i], &places[j])) + if i == j { NOISE * NOISE } else { 0.0 }
+        let spots: Vec<Spot> = places.iter().map(|p| scale.spot(p)).collect();
+        let factor = factor(spots.len(), |i, j| {
+            variance * matern(scale.square(&spots[i], &spots[j])) + if i == j { NOISE * NOISE } else { 0.0 }
         });
         let half = forward(&factor, logs);
         let solved = backward(&factor, &half);
-        Self { places, scale, factor, solved }
+        Self { spots, scale, factor, solved }
     }
 
     /// ln(measured / fitted) expected at a place, and its standard deviation.
     pub fn at(&self, place: &Place) -> (f64, f64) {
         let variance = self.scale.deviation.powi(2);
-        let near: Vec<f64> = self.places.iter().map(|p| variance * matern(self.scale.square(p, place))).collect();
+        let spot = self.scale.spot(place);
+        let near: Vec<f64> = self.spots.iter().map(|s| variance * matern(self.scale.square(s, &spot))).collect();
         let mean = near.iter().zip(&self.solved).map(|(a, b)| a * b).sum();
         let told: f64 = forward(&self.factor, &near).iter().map(|v| v * v).sum();
         (mean, ((variance - told).max(0.0) + NOISE * NOISE).sqrt())
@@ -135,8 +151,9 @@ impl Field {
 
     /// The nearest neighbours: which, and how many lengths away.
     pub fn nearest(&self, place: &Place, most: usize) -> Vec<(usize, f64)> {
+        let spot = self.scale.spot(place);
         let mut all: Vec<(usize, f64)> =
-            self.places.iter().enumerate().map(|(i, p)| (i, self.scale.distance(p, place))).collect();
+            self.spots.iter().enumerate().map(|(i, s)| (i, self.scale.square(s, &spot).sqrt())).collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1));
         all.truncate(most);
         all
@@ -144,7 +161,7 @@ impl Field {
 
     /// Each neighbour asked of the others: what it lies off by, in ln, and the standard deviation that was given for it.
     pub fn left_out(&self) -> Vec<(f64, f64)> {
-        let n = self.places.len();
+        let n = self.spots.len();
         let one = |i: usize| {
             let mut unit = vec![0.0; n];
             unit[i] = 1.0;
@@ -335,7 +352,7 @@ mod tests {
         let all = [(4096, 1.5f64), (16384, 1.2), (65536, 0.9)];
         let places: Vec<Place> = all.iter().map(|(n, _)| place(&format!("m=1,n={n},k=4096"))).collect();
         let logs: Vec<f64> = all.iter().map(|(_, r)| r.ln()).collect();
-        let field = Field::new(places.clone(), &logs, scale(0.3, 4.0));
+        let field = Field::new(&places, &logs, scale(0.3, 4.0));
         for (p, (_, ratio)) in places.iter().zip(all) {
             let (mean, deviation) = field.at(p);
             assert!((mean.exp() / ratio - 1.0).abs() < 0.02 && deviation < 0.04, "{ratio}: {mean} {deviation}");
@@ -351,12 +368,12 @@ mod tests {
     fn what_is_left_out_is_what_the_others_say() {
         let places: Vec<Place> = (0..6).map(|i| place(&format!("m={},n=4096,k=4096", 1 << i))).collect();
         let logs = [0.1, 0.3, 0.2, -0.1, 0.0, 0.4];
-        let field = Field::new(places.clone(), &logs, scale(0.3, 2.0));
+        let field = Field::new(&places, &logs, scale(0.3, 2.0));
         for (i, (off, deviation)) in field.left_out().into_iter().enumerate() {
             let without = |j: &usize| *j != i;
-            let others = (0..6).filter(without).map(|j| places[j].clone()).collect();
+            let others: Vec<Place> = (0..6).filter(without).map(|j| places[j].clone()).collect();
             let rest: Vec<f64> = (0..6).filter(without).map(|j| logs[j]).collect();
-            let (mean, expected) = Field::new(others, &rest, scale(0.3, 2.0)).at(&places[i]);
+            let (mean, expected) = Field::new(&others, &rest, scale(0.3, 2.0)).at(&places[i]);
             assert!((logs[i] - mean - off).abs() < 1e-9 && (deviation - expected).abs() < 1e-9, "{i}");
         }
     }
@@ -396,7 +413,7 @@ mod tests {
         let logs: Vec<f64> = shapes.iter().map(|(m, _)| if *m > 4 { 0.5 } else { -0.2 }).collect();
         let found = best_scale(&places, &logs);
         assert!(found.lengths["m"] < 3.0 && found.lengths.get("n").is_none_or(|n| *n > 4.0), "{found:?}");
-        let off: Vec<f64> = Field::new(places, &logs, found).left_out().iter().map(|(off, _)| off.abs()).collect();
+        let off: Vec<f64> = Field::new(&places, &logs, found).left_out().iter().map(|(off, _)| off.abs()).collect();
         assert!(off.iter().all(|o| *o < 0.05), "{off:?}");
     }
 
@@ -405,7 +422,7 @@ mod tests {
         fn never_surer_than_the_clock_nor_less_sure_than_no_neighbour(ratios in prop::collection::vec(0.3f64..3.0, 1..12), n in 1u64..100_000) {
             let places: Vec<Place> = (0..ratios.len()).map(|i| place(&format!("m=1,n={},k=4096", 64 << i))).collect();
             let logs: Vec<f64> = ratios.iter().map(|r| r.ln()).collect();
-            let field = Field::new(places, &logs, scale(0.4, 2.0));
+            let field = Field::new(&places, &logs, scale(0.4, 2.0));
             let (mean, deviation) = field.at(&place(&format!("m=1,n={n},k=4096")));
             prop_assert!(mean.is_finite() && deviation >= NOISE - 1e-12);
             prop_assert!(deviation <= (0.16 + NOISE * NOISE).sqrt() + 1e-9);

@@ -128,7 +128,7 @@ impl Neighbourhood {
             };
             let places = self.neighbours.iter().map(place).collect::<Option<Vec<_>>>()?;
             let logs: Vec<f64> = self.neighbours.iter().map(|n| n.ratio.max(1e-9).ln()).collect();
-            Some(Field::new(places, &logs, self.scale.clone()))
+            Some(Field::new(&places, &logs, self.scale.clone()))
         };
         self.ready.0.get_or_init(make).as_ref()
     }

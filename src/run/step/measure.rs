@@ -161,7 +161,8 @@ pub fn measure(
         context: settings.options.lens.iter().copied().max().unwrap_or(0),
         environment,
         ceilings,
-        calibration,
+        // The nodes hold what the neighbours made of the lines; all of them would be most of the file.
+        calibration: Calibration { nearby: Vec::new(), ..calibration },
         note: settings.note.clone(),
         nodes,
         modes,
