@@ -152,7 +152,7 @@ pub fn bulk(s: &Size, chip: &Chip) -> Option<Bulk> {
     // loads of another.
     let one_wave = s.rows * v <= sms * room;
     let blocks = match t.blocks {
-        0 if one_wave && v >= 4 * RUN => v.div_ceil(8 * RUN).next_power_of_two().max(2).min(MOST_BLOCKS),
+        0 if one_wave && v >= 4 * RUN => v.div_ceil(8 * RUN).next_power_of_two().clamp(2, MOST_BLOCKS),
         // Rows that need four blocks are better off with eight (1024 x 128256: 129.0 µs for 130.3); those of odd width with smaller
         // ones (2048 x 50257 in four blocks of six warps: 102.6 µs, in two of ten 103.0).
         0 => {
