@@ -213,7 +213,7 @@ fn the_readmes_shares_of_the_floor_are_the_recordings() {
         .take_while(|l| l.starts_with('|'))
         .map(|l| l.trim_matches('|').split('|').map(str::trim).collect())
         .collect();
-    let names = ["step-bf16", "step-w4a16", "step-bf16-b8", "step-bf16-b32"];
+    let names = ["second-bf16", "second-w4a16", "second-bf16-b8", "second-bf16-b32"];
     assert_eq!(rows.len(), names.len());
     for (row, name) in rows.iter().zip(names) {
         let r = Recording::load(&root.join("reports/h200").join(format!("2026-11-30-{name}"))).unwrap();
@@ -248,7 +248,7 @@ fn the_readmes_logit_error_was_printed() {
 fn the_readme_states_the_headline_steps() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    for run in ["step-bf16", "step-w4a16", "step-bf16-b8", "step-bf16-b32"] {
+    for run in ["second-bf16", "second-w4a16", "second-bf16-b8", "second-bf16-b32"] {
         let r = Recording::load(&root.join("reports/h200").join(format!("2026-11-30-{run}"))).unwrap();
         let text = format!("{:.3} ms", r.mode("graph").unwrap().untraced.median_ns / 1e6);
         assert!(readme.contains(&text), "README does not state {text} of {run}");
