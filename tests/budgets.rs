@@ -39,13 +39,6 @@ const MAY_SPILL: &[Spill] = &[
         why: "sums take 64 of 96, 128 of 168 registers; what is spilled is needed before and after the products, not between",
     },
     Spill {
-        image: "softmax/cluster",
-        kernel: "softmax_cluster_*",
-        archs: &["sm_90"],
-        bytes: 104,
-        why: "blocks of 1024 threads leave each 64 registers; only unaligned rows under a causal mask need more",
-    },
-    Spill {
         image: "w4a16/gemv_fixed",
         kernel: "w4a16_gemv_fixed_*",
         archs: &["sm_80"],
