@@ -159,7 +159,8 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
             let pairs = Problem { m: p.m.div_ceil(2), ..p.clone() };
             let clusters = tile.count(&pairs).min(u64::from(chip.sms) / 2);
             // The copy engine stores plain outputs whose rows it can stride over; others are stored from registers.
-            let copied = p.post == Post::None && p.out == p.dtype && p.n.is_multiple_of(8) && at.out.is_multiple_of(16);
+            let plain = p.post == Post::None && p.out == p.dtype;
+            let copied = plain && tile.stores_pieces() && p.n.is_multiple_of(8) && at.out.is_multiple_of(16);
             let x = tensor_map(at.x, p.dtype, p.k, p.m, tile.m as u32);
             let w = tensor_map(at.w, p.dtype, p.k, p.n, tile.n as u32 / 2);
             let out = if copied { tensor_map(at.out, p.dtype, p.n, p.m, 64) } else { w.clone() };

@@ -158,14 +158,17 @@ impl Tile {
     }
 }
 
-/// Columns of a piece of the output that the copy engine stores.
+/// Columns of a stored piece of the output.
 const PIECE: u64 = 64;
 
 impl Tile {
-    /// What wgmma_cluster keeps beside the ring for outputs: two pieces of 64 rows for each of two consumers, or where a tile
-    /// is no whole pieces 16 rows for each of their eight warps, eight elements longer.
+    /// Whether its outputs leave through shared memory: whole pieces.
+    pub fn stores_pieces(&self) -> bool {
+        self.n.is_multiple_of(PIECE)
+    }
+    /// What wgmma_cluster keeps beside the ring: two pieces of 64 rows for each consumer.
     pub fn store_buffers(&self) -> u64 {
-        if self.n.is_multiple_of(PIECE) { 2 * 2 * 64 * PIECE * 2 } else { 8 * 16 * (self.n + 8) * 2 }
+        if self.stores_pieces() { 2 * 2 * 64 * PIECE * 2 } else { 0 }
     }
 }
 

@@ -43,33 +43,6 @@ WB_DEVICE void store_copied(const float (&acc)[BN / 2], T* buffers, const Tensor
     }
 }
 
-// Tiles that are no whole pieces: each warp turns its 16 rows in a place of its own and stores them 16 bytes at a time.
-template <class T, int BN>
-WB_DEVICE void store_turned(const Args<T>& a, const float (&acc)[BN / 2], T* buffers, i32 row0, i32 col0) {
-    // Eight elements more than a row has, so that rows lie in different banks.
-    constexpr i32 PITCH = BN + 8, VECTORS = BN / 8;
-    const i32 warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    T* const own = buffers + (threadIdx.x / 32 - 4) * 16 * PITCH;
-#pragma unroll
-    for (int pair = 0; pair < BN / 16; pair++) {
-        u32 r[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int at = (pair * 2 + i / 2) * 4 + i % 2 * 2;
-            r[i] = pack2<T>(acc[at], acc[at + 1]);
-        }
-        stmatrix_x4(own + lane % 16 * PITCH + (pair * 2 + lane / 16) * 8, r);
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 16 * VECTORS / 32; i++) {
-        i32 v = i * 32 + lane, row = row0 + warp * 16 + v / VECTORS, col = col0 + v % VECTORS * 8;
-        if (row < a.m && col < a.n)
-            st16(static_cast<T*>(a.out) + static_cast<i64>(row) * a.n + col, ld16(own + v / VECTORS * PITCH + v % VECTORS * 8));
-    }
-    __syncwarp();
-}
-
 template <class T, int BN, int STAGES>
 WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const TensorMapArg* w_map,
                              const TensorMapArg* out_map, i32 copied) {
@@ -155,14 +128,14 @@ WB_DEVICE void wgmma_cluster(const Args<T>& a, const TensorMapArg* x_map, const 
                 if (lane_id() < 2) mbar_arrive_remote(empty + stage, lane_id());
             });
             i32 row0 = (tm * 2 + rank) * BM + consumer * 64;
-            if (copied) {
-                if constexpr (BN % CHUNK == 0)
+            // Only tiles of whole pieces have buffers to be copied from.
+            if constexpr (BN % CHUNK == 0) {
+                if (copied) {
                     store_copied<T, BN>(acc[0], out_buffers + consumer * 2 * 64 * CHUNK, out_map, row0, tn * BN, consumer);
-                else
-                    store_turned<T, BN>(a, acc[0], out_buffers, row0, tn * BN);
-            } else {
-                store_registers<T, BN>(a, acc[0], row0, tn * tile_cols);
+                    continue;
+                }
             }
+            store_registers<T, BN>(a, acc[0], row0, tn * tile_cols);
         }
         if (copied && threadIdx.x % WARPGROUP == 0) bulk_wait<0>();
     }

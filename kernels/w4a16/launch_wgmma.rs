@@ -118,6 +118,10 @@ pub fn plan(spec: &Spec, chip: &Chip) -> OpResult<Plan> {
             .ok_or_else(|| op_error!("w4a16: cfg={i} is not below {}, the configurations of wgmma", SPLITS.len()))?,
     };
     let blocks = if split > 1 { items * split } else { items.min(u64::from(chip.sms)) };
+    // The second dimension of the grid that lays x out.
+    if padded(spec).div_ceil(4096) > 65_535 {
+        return Err(op_error!("w4a16/wgmma lays x out in blocks of 4096 columns, 65535 at most; k={}", spec.k));
+    }
     Ok(Plan { columns, slices, items, split, blocks })
 }
 

@@ -113,7 +113,7 @@ mod tests {
         let found = launches("softmax", None, "rows=1024,cols=128256");
         assert_eq!(found["variant"], "bulk");
         let launch = &found["launches"][0];
-        assert_eq!((&launch["cluster"], &launch["programmatic"]), (&json!([4, 1, 1]), &json!(true)));
+        assert_eq!((&launch["cluster"], &launch["programmatic"]), (&json!([8, 1, 1]), &json!(true)));
         assert_eq!(launch["args"][0], json!({ "buffer": "x", "offset": 0 }));
         assert_eq!(launch["args"][1], json!({ "buffer": "out", "offset": 0 }));
         // No mask: a null pointer, not a buffer.
