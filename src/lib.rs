@@ -9,6 +9,7 @@ pub mod kernels;
 pub mod cli;
 pub mod error;
 pub mod explain;
+pub mod files;
 pub mod launch;
 pub mod notebook;
 pub mod op;

@@ -149,12 +149,7 @@ pub fn write_output(file: &std::path::Path, text: &str) -> Result<()> {
             other => other.map_err(Error::from),
         };
     }
-    let part = file.with_extension(match file.extension() {
-        Some(e) => format!("{}.part", e.to_string_lossy()),
-        None => "part".into(),
-    });
-    std::fs::write(&part, text)
-        .and_then(|()| std::fs::rename(&part, file))
+    crate::files::write(file, text.as_bytes())
         .map_err(|e| Error::usage(format!("cannot write {}: {e}", file.display())))
 }
 

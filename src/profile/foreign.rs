@@ -4,6 +4,7 @@
 
 use super::native::{self, Recording};
 use crate::error::{Error, Result};
+use crate::files::Whole;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -240,19 +241,16 @@ pub fn gather(folder: &Path) -> (Recording, Vec<Error>) {
 
 /// Writes all parts into one file, whole or not at all; a part that was cut off goes in up to the cut.
 pub fn merge(folder: &Path, out: &Path) -> Result<u64> {
-    let part = out.with_extension("part");
     let mut total = 0;
     let write = |total: &mut u64| -> io::Result<()> {
-        let mut file = std::fs::File::create(&part)?;
+        let mut file = Whole::create(out)?;
         for path in parts(folder) {
             let Some(sound) = native::sound_bytes(&path) else { continue };
             *total += io::copy(&mut io::Read::take(std::fs::File::open(path)?, sound), &mut file)?;
         }
-        file.sync_all()?;
-        std::fs::rename(&part, out)
+        file.keep()
     };
     write(&mut total).map_err(|e| {
-        let _ = std::fs::remove_file(&part);
         Error::usage(format!("cannot write {}: {e}", out.display()))
             .try_next(format!("the parts are still in {}", folder.display()))
     })?;

@@ -32,8 +32,7 @@ pub fn save(path: &Path, uuid: &str, ceilings: &Ceilings) -> Result<()> {
     all.insert(uuid.into(), ceilings.clone());
     let text = serde_json::to_string_pretty(&all).map_err(|e| Error::usage(e.to_string()))?;
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
-    let part = path.with_extension("json.part");
-    std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path)).map_err(failed)
+    crate::files::write(path, text.as_bytes()).map_err(failed)
 }
 
 /// A card's own measured ceilings; else the recorded ones of its model; none for a card that nobody has measured.
