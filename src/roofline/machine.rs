@@ -254,7 +254,8 @@ impl Datasheet {
         let (expected, provenance, _) = memory(self);
         let key = if provenance == Provenance::Cited { "visible_mib" } else { "memory_gb" };
         // An assumed size is 98 % of the nominal one; cards with ECC in memory give out less.
-        let within = if provenance == Provenance::Cited { 0.01 } else { 0.07 };
+        // Drivers keep different shares to themselves: that of Windows gives out all, 1.5 % more.
+        let within = if provenance == Provenance::Cited { 0.02 } else { 0.07 };
         hold("memory", key, mib(expected), mib(memory_bytes), near(memory_bytes, expected, within));
         found
     }
@@ -356,8 +357,7 @@ mod tests {
             let unheld = rates.iter().filter(|(k, v)| v.is_some() && !formulas.iter().any(|f| f.key == *k));
             free.extend(unheld.map(|(k, _)| format!("{} {k}", d.key)));
         }
-        // No source says a clock of this one.
-        assert_eq!(free, ["gb200 bf16_tflops", "gb200 fp32_tflops"]);
+        assert!(free.is_empty(), "{free:?}");
         let wrong = Datasheet { bf16_tflops: 1_979.0, ..datasheet("h100").unwrap().clone() };
         assert!(wrong.formulas().iter().any(|f| !f.holds()), "a sparse rate is found");
         let sparse = Datasheet { bf16_tflops: 1_671.0, ..datasheet("h100-nvl").unwrap().clone() };
@@ -386,56 +386,87 @@ mod tests {
         assert_eq!(datasheet("h200").unwrap().sources("l2_mib")[0].kind, "device");
     }
 
-    const WAITING: [&str; 25] = [
-        "rtx3090 nvlink_gbps",
-        "rtx5090 base_mhz",
-        "l40s l2_mib",
-        "l40s power_w",
-        "a100-80-pcie l2_mib",
-        "h100-nvl nvlink_gbps",
-        "h200 l2_mib",
-        "gh200 sm",
-        "gh200 l2_mib",
-        "gh200 memory_gb",
-        "gh200 memory_gbps",
-        "gh200 nvlink_gbps",
-        "gh200 pcie",
-        "gh200 power_w",
-        "b200 l2_mib",
-        "b200 memory_gb",
-        "b200 memory_gbps",
-        "b200 nvlink_gbps",
-        "gb200 sm",
-        "gb200 l2_mib",
-        "gb200 memory_gb",
-        "gb200 memory_gbps",
-        "gb200 nvlink_gbps",
-        "gb200 pcie",
-        "gb200 power_w",
-    ];
-
-    /// What has one source and no formula: values that wait for a second one. Visible memory is a device's own word.
+    /// What has one source is what a formula holds: fp32 = lanes × clock ties multiprocessors, clock and rate; bf16 ties
+    /// its width and clock where the clock is not derived from it; other rates follow from bf16. Visible memory is a
+    /// device's own word.
     #[test]
-    fn all_other_values_have_two_sources_or_a_formula() {
-        const HELD: [&str; 10] = [
-            "bf16_tflops",
-            "fp32_tflops",
-            "tf32_tflops",
-            "fp8_tflops",
-            "int8_tops",
-            "fp4_tflops",
-            "sms",
-            "fma_per_clock",
-            "tensor_mhz",
-            "boost_mhz",
-        ];
-        let one = |d: &Datasheet| {
-            let alone = d.basis.iter().filter(|b| b.from.len() < 2).flat_map(|b| b.values.iter());
-            let alone = alone.filter(|v| !HELD.contains(&v.as_str()) && *v != "visible_mib");
-            alone.map(|v| format!("{} {v}", d.key)).collect::<Vec<_>>()
+    fn every_value_has_two_sources_or_a_formula() {
+        let alone = |d: &Datasheet| {
+            let formulas = d.formulas();
+            let exact = |key: &str| formulas.iter().any(|f| f.key == key && !f.most);
+            let clock_is_known = d.sources("tensor_mhz").first().is_some_and(|s| s.kind != "derived");
+            let bf16 = exact("bf16_tflops") && clock_is_known;
+            let held = |v: &str| match v {
+                "bf16_tflops" | "fma_per_clock" => bf16,
+                "tensor_mhz" => exact("bf16_tflops"),
+                "sms" | "boost_mhz" => exact("fp32_tflops"),
+                "visible_mib" => true,
+                rate => exact(rate),
+            };
+            let one = d.basis.iter().filter(|b| b.from.len() < 2).flat_map(|b| b.values.iter());
+            one.filter(|v| !held(v)).map(|v| format!("{} {v}", d.key)).collect::<Vec<_>>()
         };
-        let waiting: Vec<String> = DATASHEETS.iter().flat_map(one).collect();
-        assert_eq!(waiting, WAITING);
+        let waiting: Vec<String> = DATASHEETS.iter().flat_map(alone).collect();
+        assert!(waiting.is_empty(), "{waiting:?} have one source and no formula");
+        let mut unheld = datasheet("b200").unwrap().clone();
+        unheld.basis.push(Basis { from: vec!["guide".into()], values: vec!["l2_mib".into(), "fma_per_clock".into()] });
+        assert_eq!(alone(&unheld), ["b200 l2_mib", "b200 fma_per_clock"]);
+    }
+
+    /// The width of Hopper's tensor cores, whose clock no sheet says: the narrowest power of two that reaches the recorded
+    /// rate at the highest clock. The next one would make the printed rate at less than half of that clock.
+    #[test]
+    fn the_recorded_rate_says_the_width() {
+        let (sheet, card) = (datasheet("h200").unwrap(), Ceilings::h200());
+        let width = |tflops: f64| tflops * 1e6 / (f64::from(sheet.sms) * 2.0 * sheet.boost_mhz.unwrap());
+        let powers: Vec<f64> = (0..16).map(|p| f64::from(1u32 << p)).collect();
+        let wide: Vec<f64> = powers.into_iter().filter(|w| *w >= width(card.bf16_tflops)).collect();
+        assert_eq!(Some(wide[0]), sheet.fma_per_clock);
+        assert!(wide[1] > 2.0 * width(sheet.bf16_tflops));
+        for d in DATASHEETS.iter().filter(|d| d.sm == 90) {
+            assert_eq!(d.fma_per_clock, sheet.fma_per_clock, "{}", d.key);
+        }
+    }
+
+    /// Queries of the devices say clock and bus: what they make is the sheet's rate, or stands in the note.
+    #[test]
+    fn memory_rates_are_clock_times_bus() {
+        // MHz and bits, from the table's device sources; two transfers a clock.
+        let queries = [
+            ("rtx3090", 9751.0, 384.0),
+            ("rtx4090", 10_501.0, 384.0),
+            ("rtx5090", 14_001.0, 512.0),
+            ("a10", 6251.0, 384.0),
+            ("l4", 6251.0, 192.0),
+            ("l40s", 9001.0, 384.0),
+            ("a100-40-pcie", 1215.0, 5120.0),
+            ("a100-80-pcie", 1512.0, 5120.0),
+            ("a100-80", 1593.0, 5120.0),
+            ("h100-pcie", 1593.0, 5120.0),
+            ("h100", 2619.0, 5120.0),
+            ("h100-nvl", 2619.0, 6144.0),
+            ("h200", 3201.0, 6144.0),
+            ("gh200", 3201.0, 6144.0),
+            ("b200", 3996.0, 7680.0),
+            ("gb200", 3996.0, 7936.0),
+        ];
+        let mut off = Vec::new();
+        for (key, mhz, bits) in queries {
+            let d = datasheet(key).unwrap();
+            let made = 2.0 * mhz * bits / 8e3;
+            let by = d.memory_gbps / made - 1.0;
+            // Sheets of large cards have two digits.
+            assert!(
+                (-0.025..=0.011).contains(&by),
+                "{key}: {made:.0} GB/s of clock and bus, {} printed",
+                d.memory_gbps
+            );
+            if by < -0.011 {
+                assert!(d.note.as_ref().is_some_and(|n| n.contains(&format!("{made:.0} GB/s"))), "{key}: {made}");
+                off.push(key);
+            }
+        }
+        assert_eq!(off, ["h100-nvl", "h200"], "sheets below what clock and bus make, said in the note");
     }
 
     #[test]
