@@ -55,18 +55,25 @@ pub enum Fused {
     Block { threads: u64 },
 }
 
-/// As few lanes to a row as hold it: a row then takes fewer steps of shuffles (1048576 x 256: 254.7 µs with eight lanes instead of
-/// 261 with 32).
+/// Few lanes to a row: it then takes fewer steps of shuffles (1048576 x 256: 255.4 µs with eight lanes, 261 with 32; sixteen lanes
+/// of two vectors, in blocks of three warps, 253.4).
 pub fn fused(s: &Size) -> Option<Fused> {
     let v = vectors(s);
     Some(match v {
         0..=8 => Fused::Warp { lanes: 8, vectors: 1, rows: if whole_vectors(s) { 4 } else { 2 } },
-        9..=32 => Fused::Warp { lanes: 8, vectors: 4, rows: 1 },
+        9..=16 => Fused::Warp { lanes: 8, vectors: 4, rows: 1 },
+        17..=32 => Fused::Warp { lanes: 16, vectors: 2, rows: 1 },
         33..=64 => Fused::Warp { lanes: 16, vectors: 4, rows: 1 },
         65..=128 => Fused::Warp { lanes: 32, vectors: 4, rows: 1 },
         _ if v <= fused_most(s) => Fused::Block { threads: v.div_ceil(fused_each(s)).next_multiple_of(32) },
         _ => return None,
     })
+}
+
+/// Warps of a block of the fused kernel's warp form. Two: smaller blocks end and are replaced at more even intervals. Three where a
+/// thread has two vectors: two make so many blocks that starting them takes longer than memory does (317.9 µs for 253.4).
+pub fn warps(vectors: u64) -> u64 {
+    if vectors == 2 { 3 } else { 2 }
 }
 
 /// Whether all threads that share a row have as many vectors as they can hold.
@@ -238,7 +245,9 @@ mod tests {
         let fused = |text: &str| fused(&of(text));
         assert_eq!(fused("rows=9,cols=64"), warp(8, 1, 4));
         assert_eq!(fused("rows=9,cols=65"), warp(8, 4, 1));
-        assert_eq!(fused("rows=9,cols=256"), warp(8, 4, 1));
+        assert_eq!(fused("rows=9,cols=128"), warp(8, 4, 1));
+        assert_eq!(fused("rows=9,cols=129"), warp(16, 2, 1));
+        assert_eq!(fused("rows=9,cols=256"), warp(16, 2, 1));
         assert_eq!(fused("rows=9,cols=264"), warp(16, 4, 1));
         assert_eq!(fused("rows=9,cols=1024"), warp(32, 4, 1));
         assert_eq!(fused("rows=9,cols=1025"), block(96));

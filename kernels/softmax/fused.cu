@@ -41,7 +41,8 @@ template <class T, int MASK, int FIT, int V> WB_DEVICE void by_block(const Probl
 
 // Names: lanes of a row, vectors of a lane, rows of a lane.
 #define BY_WARP(T, NAME, MASK, FIT, LANES, V, R)                                                                  \
-    WB_KERNEL void __launch_bounds__(64, 16) softmax_fused_##NAME##_##LANES##x##V##x##R(SOFTMAX_ARGS(T)) {        \
+    WB_KERNEL void __launch_bounds__(V == 2 ? 96 : 64, V == 2 ? 10 : 16)                                          \
+    softmax_fused_##NAME##_##LANES##x##V##x##R(SOFTMAX_ARGS(T)) {                                                 \
         by_warp<T, MASK, FIT, LANES, V, R>(SOFTMAX_PROBLEM(T));                                                   \
     }                                                                                                             \
     WB_ENTRY(softmax_fused_##NAME##_##LANES##x##V##x##R)
@@ -53,6 +54,7 @@ template <class T, int MASK, int FIT, int V> WB_DEVICE void by_block(const Probl
 #define BY_WARPS(T, NAME, MASK, FIT, ROWS)     \
     BY_WARP(T, NAME, MASK, FIT, 8, 1, ROWS)    \
     BY_WARP(T, NAME, MASK, FIT, 8, 4, 1)       \
+    BY_WARP(T, NAME, MASK, FIT, 16, 2, 1)      \
     BY_WARP(T, NAME, MASK, FIT, 16, 4, 1)      \
     BY_WARP(T, NAME, MASK, FIT, 32, 4, 1)
 // Rows that are whole vectors have their own kernels, a third of the instructions; so have those that leave no thread idle, which

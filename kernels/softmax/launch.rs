@@ -63,9 +63,9 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
             let fit = if aligned && choose::full(s, f) { "full" } else { fit };
             match f {
                 Fused::Warp { lanes, vectors, rows: r } => {
-                    // Two warps: smaller blocks end and are replaced at more even intervals.
-                    let per_block = 2 * (32 / lanes) * r;
-                    (format!("{entry}_{fit}_{lanes}x{vectors}x{r}"), rows.div_ceil(per_block), 64, 1)
+                    let warps = choose::warps(vectors);
+                    let per_block = warps * (32 / lanes) * r;
+                    (format!("{entry}_{fit}_{lanes}x{vectors}x{r}"), rows.div_ceil(per_block), 32 * warps, 1)
                 }
                 Fused::Block { threads } => (format!("{entry}_{fit}_block{}", choose::fused_each(s)), rows, threads, 1),
             }
