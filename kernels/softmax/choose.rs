@@ -14,9 +14,14 @@ pub const EACH: u64 = 4;
 pub fn fused_each(s: &Size) -> u64 {
     match s.mask {
         Mask::Bool | Mask::Additive => 2,
-        Mask::None if vectors(s) <= 512 => 2,
+        Mask::None if vectors(s) <= 512 || four(s) => 2,
         _ => EACH,
     }
+}
+
+/// Whether the fused kernel of four blocks a multiprocessor takes a row: 512 threads of two vectors, none idle.
+pub fn four(s: &Size) -> bool {
+    s.mask == Mask::None && whole_vectors(s) && vectors(s) == 1024
 }
 
 /// Vectors of the longest row that one block of the fused kernel holds.
@@ -215,9 +220,9 @@ pub fn choose(s: &Size, chip: &Chip) -> &'static str {
     let v = vectors(s);
     // A few rows leave most multiprocessors without work unless several blocks share each.
     let wide = v > fused_most(s) || (v >= EACH * 256 && s.rows < u64::from(chip.sms));
-    // A row in shared memory: above 1024 vectors, without a mask from 513 on where there is a row for each multiprocessor.
+    // A row in shared memory: above 2048 vectors, without a mask from 513 on where there is a row for each multiprocessor.
     let enough = s.rows >= u64::from(chip.sms);
-    let bulky = v > fused_most(s) || (s.mask == Mask::None && v > 512 && enough);
+    let bulky = v > fused_most(s) || (s.mask == Mask::None && v > 512 && enough && !four(s));
     if bulky && supports("bulk", s, chip).is_ok() {
         "bulk"
     } else if wide && supports("cluster", s, chip).is_ok() {
@@ -254,6 +259,8 @@ mod tests {
         assert_eq!(fused("rows=9,cols=2048"), block(128));
         assert_eq!(fused("rows=9,cols=2048,mask=causal"), block(64));
         assert_eq!(fused("rows=9,cols=5000"), block(160));
+        assert_eq!(fused("rows=9,cols=8192"), block(512));
+        assert_eq!(fused("rows=9,cols=8184"), block(256));
         assert_eq!(fused("rows=9,cols=16384"), block(512));
         assert_eq!(fused("rows=9,cols=8192,mask=bool"), block(512));
         assert_eq!(fused("rows=9,cols=16385"), None);
@@ -289,6 +296,8 @@ mod tests {
         let a100 = Chip { sm: 80, sms: 108, l2_bytes: 40 << 20, shared_optin: 166_912 };
         assert_eq!(choose(&of("rows=65536,cols=1024"), &h200), "fused");
         assert_eq!(choose(&of("rows=32768,cols=4096"), &h200), "fused");
+        assert_eq!(choose(&of("rows=8192,cols=8192"), &h200), "fused");
+        assert_eq!(choose(&of("rows=8192,cols=8184"), &h200), "bulk");
         assert_eq!(choose(&of("rows=8192,cols=16384"), &h200), "bulk");
         assert_eq!(choose(&of("rows=8192,cols=16384,mask=causal"), &h200), "fused");
         assert_eq!(choose(&of("rows=8192,cols=32768"), &h200), "bulk");
