@@ -161,7 +161,7 @@ impl Op for Softmax {
                     "bulk",
                     "bulk.cu",
                     &[Arch::Sm90],
-                    "the row in shared memory as it came, by the copy engine: a warp, a block or a cluster a row",
+                    "the row in shared memory as it came, by the copy engine: a block or a cluster a row",
                 ),
                 Variant {
                     name: "by_hand",
