@@ -94,6 +94,9 @@ pub fn edge_shapes() -> Vec<Shape> {
         texts.push(format!("rows=0,cols=64,dtype={dtype}"));
         texts.push(format!("rows=3,cols=0,dtype={dtype}"));
         texts.push(format!("rows=3,cols=20000,dtype={dtype}"));
+        // 1024 vectors, none idle: enough rows for a chip that would give a few several blocks each.
+        texts.push(format!("rows=140,cols={},dtype={dtype}", if dtype == "f32" { 4096 } else { 8192 }));
+        texts.push(format!("rows=67,cols=200,dtype={dtype}"));
         texts.push(format!("rows=2,cols=50257,scale=-0.3,dtype={dtype}"));
         texts.push(format!("rows=1,cols=128256,dtype={dtype}"));
         texts.push(format!("rows=1,cols=280001,mask=causal,mask_rows=1,dtype={dtype}"));
