@@ -90,8 +90,16 @@ const FACTS: &[Fact] = &[
             "w4a16/mma",
         ],
     },
-    Fact { what: "warpgroup products", one_of: &[("HGMMA.", "")], images: &["matmul/wgmma", "matmul/wgmma_cluster"] },
-    Fact { what: "tensor-map loads", one_of: &[("UTMALDG.", "")], images: &["matmul/wgmma", "matmul/wgmma_cluster"] },
+    Fact {
+        what: "warpgroup products",
+        one_of: &[("HGMMA.", "")],
+        images: &["matmul/swap_ab", "matmul/wgmma", "matmul/wgmma_cluster", "w4a16/wgmma"],
+    },
+    Fact {
+        what: "tensor-map loads",
+        one_of: &[("UTMALDG.", "")],
+        images: &["matmul/swap_ab", "matmul/wgmma", "matmul/wgmma_cluster"],
+    },
     Fact {
         what: "bulk copies",
         one_of: &[("UBLKCP", "")],

@@ -345,8 +345,10 @@ fn what_hardware_would_hang_on_is_an_error() {
     let Some(mut e) = faulty() else { return };
     for (entry, words) in [
         ("divergent_barrier", "__syncthreads"),
-        ("lost_barrier", "deadlock"),
+        ("lost_barrier", "64 for a named barrier at"),
         ("half_warp_shuffle", "deadlock"),
+        ("half_warp_fence", "for wgmma.fence"),
+        ("lost_arrival", "128 for an mbarrier that lacks 1 of 5 arrivals and 0 bytes"),
         ("mixed_collectives", "different collectives"),
         ("misaligned", "not a multiple of 16"),
     ] {

@@ -9,6 +9,7 @@
 // Compile: g++ -std=c++17 -O1 -g -fPIC -shared -fno-strict-aliasing -Wno-unknown-pragmas -DWB_EMULATE -x c++ F.cu -o F.so
 #pragma once
 
+#include <algorithm>
 #include <csetjmp>
 #include <csignal>
 #include <cstdarg>

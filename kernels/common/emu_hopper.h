@@ -84,6 +84,12 @@ inline bool wb_mbar_done(void* bar, u64 parity) {
     memcpy(&b, bar, 8);
     return b.phase != parity;
 }
+inline std::string wb_emu::mbar_text(const void* bar) {
+    WbMbar b;
+    memcpy(&b, bar, 8);
+    return std::to_string(b.left) + " of " + std::to_string(b.count) + " arrivals and " + std::to_string(b.bytes) + " bytes";
+}
+inline bool wb_emu::polls_mbar(const Fiber& f) { return f.ready == wb_mbar_done; }
 inline bool mbar_try_wait(u64* bar, u32 parity) {
     if (!wb_mbar_done(bar, parity)) wb_emu::yield();
     return wb_mbar_done(bar, parity);

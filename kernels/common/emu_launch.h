@@ -75,22 +75,49 @@ inline void check_canary(const Block& b, u32 shared) {
     }
 }
 
+// What is missing at the mbarrier that a fiber polls, which may be in the image of a block that is not the current one.
+std::string mbar_text(const void* bar);
+bool polls_mbar(const Fiber& f);
+
+// Gives up with everyone who waits, by what they wait for: how many, and where the first of them stands.
 inline void describe_deadlock(Machine& m) {
+    struct Group {
+        std::string what;
+        const Fiber* first;
+        u32 threads;
+    };
+    std::vector<Group> groups;
     u32 waiting = 0;
-    const Fiber* first = nullptr;
     for (const Fiber& f : m.fibers) {
         if (f.state == State::Done) continue;
-        if (first == nullptr) first = &f;
         waiting++;
+        std::string what = f.waits_for;
+        if (f.state == State::Barrier) {
+            const Barrier& bar = f.block->barriers[f.barrier];
+            what += std::string(" at ") + bar.file + ":" + std::to_string(bar.line);
+        } else if (f.state == State::Poll && polls_mbar(f)) {
+            const char* at = static_cast<const char*>(f.ready_at);
+            bool statics = at >= m.segment.begin && at < m.segment.begin + m.segment.size;
+            if (statics && m.active && m.active != f.block) at = f.block->image.data() + (at - m.segment.begin);
+            what += " that lacks " + mbar_text(at);
+        }
+        auto found = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.what == what; });
+        if (found == groups.end())
+            groups.push_back({what, &f, 1});
+        else
+            found->threads++;
     }
-    const Block& b = *first->block;
-    std::string at;
-    if (first->state == State::Barrier) {
-        const Barrier& bar = b.barriers[first->barrier];
-        at = std::string(" at ") + bar.file + ":" + std::to_string(bar.line);
+    std::string text;
+    for (size_t i = 0; i < groups.size() && i < 5; i++) {
+        const Fiber& f = *groups[i].first;
+        char part[192];
+        snprintf(part, sizeof part, "%s%u for %s (first block (%u,%u,%u) thread (%u,%u,%u))", i ? "; " : "", groups[i].threads,
+                 groups[i].what.c_str(), f.block->index.x, f.block->index.y, f.block->index.z, f.thread.x, f.thread.y,
+                 f.thread.z);
+        text += part;
     }
-    fail("deadlock: %u threads wait and none can go on; block (%u,%u,%u) thread (%u,%u,%u) waits for %s%s", waiting,
-         b.index.x, b.index.y, b.index.z, first->thread.x, first->thread.y, first->thread.z, first->waits_for, at.c_str());
+    if (groups.size() > 5) text += "; and others";
+    fail("deadlock: %u threads wait and none can go on: %s", waiting, text.c_str());
 }
 
 // Runs the blocks that m.blocks names, to their end.

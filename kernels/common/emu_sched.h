@@ -123,7 +123,7 @@ static std::map<std::string, Entry*>& entries() {
 // Notes what went wrong and gives the launch up. Never returns.
 [[noreturn]] __attribute__((format(printf, 1, 2))) inline void fail(const char* format, ...) {
     Machine& m = *tls.machine;
-    char text[512];
+    char text[1024];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);

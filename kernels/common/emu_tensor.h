@@ -58,9 +58,13 @@ inline void tma_store_2d(const TensorMapArg* map, const void* src, i32 c0, i32 c
 
 template <int N> void setmaxnreg_dec() {}
 template <int N> void setmaxnreg_inc() {}
-inline void wgmma_fence() {}
+// `.sync.aligned`: the lanes of a warp are together here, so one that gives a stage back does it for all.
+inline void wb_together(const char* name) {
+    wb_emu::collective(0xffffffffu, [](void**, u32) {}, nullptr, name);
+}
+inline void wgmma_fence() { wb_together("wgmma.fence"); }
 inline void wgmma_commit() {}
-template <int N> void wgmma_wait() {}
+template <int N> void wgmma_wait() { wb_together("wgmma.wait_group"); }
 template <int N> void wgmma_pin(float (&)[N]) {}
 // The whole address in units of 16 bytes, so that kernels add to it what they add to the hardware's.
 inline u64 wgmma_desc_128b(const void* tile) { return reinterpret_cast<u64>(tile) >> 4; }

@@ -72,18 +72,32 @@ pub fn copyable_rows(variant: &str, p: &Problem) -> OpResult<()> {
     Ok(())
 }
 
-/// The tile of the wgmma kernels.
+/// The tile of wgmma.
 ///
 /// # Errors
 /// A `cfg` that does not exist.
-pub fn wgmma_tile(variant: &str, p: &Problem, chip: &Chip) -> OpResult<&'static Tile> {
-    let table = if variant == "wgmma_cluster" { WGMMA_CLUSTER } else { WGMMA };
+pub fn wgmma_tile(p: &Problem, chip: &Chip) -> OpResult<&'static Tile> {
     if let Some(i) = p.cfg {
-        let last = table.len() - 1;
-        return table.get(i).ok_or_else(|| crate::op_error!("{variant} has configurations 0 to {last}"));
+        return WGMMA.get(i).ok_or_else(|| crate::op_error!("wgmma has configurations 0 to {}", WGMMA.len() - 1));
     }
-    let best = table.iter().min_by(|a, b| a.effort(p, chip).total_cmp(&b.effort(p, chip)));
-    best.ok_or_else(|| crate::op_error!("{variant} has no configuration"))
+    let best = WGMMA.iter().min_by(|a, b| a.effort(p, chip).total_cmp(&b.effort(p, chip)));
+    best.ok_or_else(|| crate::op_error!("wgmma has no configuration"))
+}
+
+/// The tile of wgmma_cluster.
+///
+/// # Errors
+/// A `cfg` that does not exist.
+pub fn cluster_tile(p: &Problem, chip: &Chip) -> OpResult<&'static ClusterTile> {
+    if let Some(i) = p.cfg {
+        let last = WGMMA_CLUSTER.len() - 1;
+        return WGMMA_CLUSTER.get(i).ok_or_else(|| crate::op_error!("wgmma_cluster has configurations 0 to {last}"));
+    }
+    // Of two with the same work the low one: 64 x 128 moves less through shared memory than 128 x 64.
+    let order =
+        WGMMA_CLUSTER.iter().rev().filter(|c| c.tile.m == 64).chain(WGMMA_CLUSTER.iter().filter(|c| c.tile.m > 64));
+    let best = order.min_by(|a, b| a.effort(p, chip).total_cmp(&b.effort(p, chip)));
+    best.ok_or_else(|| crate::op_error!("wgmma_cluster has no configuration"))
 }
 
 /// The table of a stream-K variant.
@@ -215,8 +229,18 @@ const SWAP_AB_M: u64 = 256;
 /// Rows of x up to which mma.sync, operands swapped, streams weights as fast as memory gives them.
 const SKINNY_M: u64 = 128;
 
-/// Rows of x beyond which wgmma_cluster's tiles beat swap_ab's, but where few weights have a long k.
-const CLUSTER_M: u64 = 128;
+/// Whether wgmma_cluster's tiles beat swap_ab's for up to 256 rows of x and a plain output (lab note `matmul_cluster_low`):
+/// beyond 128, but where few weights have a long k; from 65 rows on where clusters of two are one wave of tiles of 96
+/// columns, of which swap_ab would multiply 128, and where weights are a vocabulary's.
+fn clusters(p: &Problem, chip: &Chip) -> bool {
+    let pairs = u64::from(chip.sms) / 2;
+    p.post == Post::None
+        && match p.m {
+            129.. => p.k <= 8192 || p.n > 3072,
+            65.. => (65..=96).contains(&p.n.div_ceil(pairs)) || p.n >= 65_536,
+            _ => false,
+        }
+}
 
 /// The variant for a shape: a matrix-vector kernel for one row of x (two without wgmma, four where it folds the norm in),
 /// swapped operands while reading the weights is most of the work, full tiles beyond; by wgmma on 9.0, by mma.sync
@@ -238,8 +262,7 @@ pub fn variant(p: &Problem, chip: &Chip) -> &'static str {
         return v;
     }
     let streams = |v: &str| streamk_table(v).is_some_and(|table| streamk_config(table, v, &p, chip).is_ok());
-    let square = p.m > CLUSTER_M && p.post == Post::None && (p.k <= 8192 || p.n > 8192);
-    let swaps = p.m <= SWAP_AB_M && (!p.pre || p.m <= FOLDED_M) && !square;
+    let swaps = p.m <= SWAP_AB_M && (!p.pre || p.m <= FOLDED_M) && !clusters(&p, chip);
     match p.m {
         _ if wgmma && swaps && swap_ab_config(&p, chip).is_ok() => "swap_ab",
         m if m <= SKINNY_M && !wgmma && streams("skinny") => "skinny",

@@ -144,7 +144,7 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
                 .i32(cut.gains as i64)
         }
         "wgmma" => {
-            let tile = choose::wgmma_tile(variant, p, chip)?;
+            let tile = choose::wgmma_tile(p, chip)?;
             at.copyable(variant)?;
             let grid = [tile.count(p).min(u64::from(chip.sms)) as u32, 1, 1];
             kernel(variant, tile.entry(variant, p), grid, [tile.threads as u32, 1, 1], p, &at)
@@ -153,20 +153,17 @@ pub fn launches(variant: &str, p: &Problem, chip: &Chip, bindings: &Bindings) ->
                 .arg(tensor_map(at.w, p.dtype, p.k, p.n, tile.n as u32 / 2))
         }
         "wgmma_cluster" => {
-            let tile = choose::wgmma_tile(variant, p, chip)?;
+            let c = choose::cluster_tile(p, chip)?;
             at.copyable(variant)?;
-            // Two neighbouring row-tiles to a cluster.
-            let pairs = Problem { m: p.m.div_ceil(2), ..p.clone() };
-            let clusters = tile.count(&pairs).min(u64::from(chip.sms) / 2);
+            let clusters = c.pairs(p).min(u64::from(chip.sms) / 2);
             // The copy engine stores plain outputs whose rows it can stride over; others are stored from registers.
-            let plain = p.post == Post::None && p.out == p.dtype;
-            let copied = plain && tile.stores_pieces() && p.n.is_multiple_of(8) && at.out.is_multiple_of(16);
-            let x = tensor_map(at.x, p.dtype, p.k, p.m, tile.m as u32);
-            let w = tensor_map(at.w, p.dtype, p.k, p.n, tile.n as u32 / 2);
+            let copied = p.post == Post::None && p.out == p.dtype && p.n.is_multiple_of(8) && at.out.is_multiple_of(16);
+            let (x_rows, w_rows) = c.boxes();
+            let (x, w) = (tensor_map(at.x, p.dtype, p.k, p.m, x_rows), tensor_map(at.w, p.dtype, p.k, p.n, w_rows));
             let out = if copied { tensor_map(at.out, p.dtype, p.n, p.m, 64) } else { w.clone() };
-            kernel(variant, tile.entry(variant, p), [clusters as u32 * 2, 1, 1], [tile.threads as u32, 1, 1], p, &at)
+            kernel(variant, c.entry(variant, p), [clusters as u32 * 2, 1, 1], [c.tile.threads as u32, 1, 1], p, &at)
                 .cluster([2, 1, 1])
-                .shared((tile.shared() + tile.store_buffers()) as u32)
+                .shared(c.shared() as u32)
                 .arg(x)
                 .arg(w)
                 .arg(out)

@@ -171,7 +171,10 @@ impl Op for Matmul {
             "wgmma" | "wgmma_cluster" => {
                 no_norm(variant, &p)?;
                 choose::copyable_rows(variant, &p)?;
-                choose::wgmma_tile(variant, &p, chip).map(|_| ())
+                if variant == "wgmma" {
+                    return choose::wgmma_tile(&p, chip).map(|_| ());
+                }
+                choose::cluster_tile(&p, chip).map(|_| ())
             }
             "mma" => {
                 no_norm(variant, &p)?;

@@ -128,13 +128,27 @@ pub const MMA: &[Tile] = &[
 pub const WGMMA: &[Tile] =
     &[Tile { m: 128, n: 256, threads: 384, stages: 4 }, Tile { m: 128, n: 128, threads: 384, stages: 6 }];
 
-/// Those of wgmma_cluster: the same, and narrow ones, so that few weights make a tile for every SM; outputs of 96 columns
-/// leave from registers.
-pub const WGMMA_CLUSTER: &[Tile] = &[
-    WGMMA[0],
-    WGMMA[1],
-    Tile { m: 128, n: 96, threads: 384, stages: 7 },
-    Tile { m: 128, n: 64, threads: 384, stages: 8 },
+/// A tile of wgmma_cluster, and what the two blocks of a cluster share: rows of x, with neighbouring columns, or rows of w.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterTile {
+    pub tile: Tile,
+    pub shares_x: bool,
+}
+
+const fn cluster_tile(m: u64, n: u64, stages: u64, shares_x: bool) -> ClusterTile {
+    // A warpgroup that copies, and one for each 64 rows.
+    ClusterTile { tile: Tile { m, n, threads: 128 + m * 2, stages }, shares_x }
+}
+
+/// Wide tiles, and narrow or low ones, so that few weights make a tile for every SM.
+pub const WGMMA_CLUSTER: &[ClusterTile] = &[
+    cluster_tile(128, 256, 4, false),
+    cluster_tile(128, 128, 6, false),
+    cluster_tile(128, 96, 7, false),
+    cluster_tile(128, 64, 8, false),
+    cluster_tile(64, 96, 10, false),
+    cluster_tile(64, 128, 8, false),
+    cluster_tile(128, 256, 4, true),
 ];
 
 impl Tile {
@@ -153,22 +167,45 @@ impl Tile {
     /// Work of the busiest SM, in products, weighted by how well the tile feeds the tensor cores: operands have to
     /// deliver (1/m + 1/n) per product.
     pub fn effort(&self, p: &Problem, chip: &Chip) -> f64 {
-        let waves = self.count(p).div_ceil(u64::from(chip.sms));
+        self.effort_of(self.count(p), chip)
+    }
+    fn effort_of(&self, tiles: u64, chip: &Chip) -> f64 {
+        let waves = tiles.div_ceil(u64::from(chip.sms));
         (waves * self.m * self.n) as f64 * (1.0 + 24.0 * (1.0 / self.m as f64 + 1.0 / self.n as f64))
     }
 }
 
-/// Columns of a stored piece of the output.
+/// Columns of a piece of the output that the copy engine stores.
 const PIECE: u64 = 64;
 
-impl Tile {
-    /// Whether its outputs leave through shared memory: whole pieces.
-    pub fn stores_pieces(&self) -> bool {
-        self.n.is_multiple_of(PIECE)
+impl ClusterTile {
+    /// The ring and beside it room for outputs: two pieces of 64 rows for each consumer, or where a tile is no whole pieces
+    /// 16 rows for each of its warps, eight elements longer.
+    pub fn shared(&self) -> u64 {
+        let (n, consumers) = (self.tile.n, self.tile.m / 64);
+        let buffers = if n.is_multiple_of(PIECE) { 2 * 64 * PIECE * 2 } else { 4 * 16 * (n + 8) * 2 };
+        self.tile.shared() + consumers * buffers
     }
-    /// What wgmma_cluster keeps beside the ring: two pieces of 64 rows for each consumer.
-    pub fn store_buffers(&self) -> u64 {
-        if self.stores_pieces() { 2 * 2 * 64 * PIECE * 2 } else { 0 }
+    /// Rows of x and output columns of the two tiles of a cluster.
+    fn pair(&self, p: &Problem) -> (u64, u64) {
+        let cols = if p.post == Post::SiluMul { self.tile.n / 2 } else { self.tile.n };
+        if self.shares_x { (self.tile.m, 2 * cols) } else { (2 * self.tile.m, cols) }
+    }
+    /// Pairs of tiles.
+    pub fn pairs(&self, p: &Problem) -> u64 {
+        let (rows, cols) = self.pair(p);
+        p.m.div_ceil(rows) * p.cols().div_ceil(cols)
+    }
+    /// As [`Tile::effort`], with clusters that are whole whatever of their tiles exists.
+    pub fn effort(&self, p: &Problem, chip: &Chip) -> f64 {
+        self.tile.effort_of(2 * self.pairs(p), chip)
+    }
+    /// Rows of x and of w that a copy brings: half of a tile's of what is shared, and of w in any case.
+    pub fn boxes(&self) -> (u32, u32) {
+        (if self.shares_x { self.tile.m / 2 } else { self.tile.m } as u32, self.tile.n as u32 / 2)
+    }
+    pub fn entry(&self, variant: &str, p: &Problem) -> String {
+        format!("{}{}", self.tile.entry(variant, p), if self.shares_x { "_x" } else { "" })
     }
 }
 

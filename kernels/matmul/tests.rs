@@ -97,7 +97,11 @@ fn a_batch_is_streamed_past_the_tensor_cores() {
         ("m=64,n=4096,k=4100", "skinny", "skinny"),
         ("m=256,n=28672,k=4096", "wgmma_cluster", "mma"),
         ("m=256,n=28672,k=4096,post=silu_mul", "swap_ab", "mma"),
-        ("m=256,n=4096,k=14336", "swap_ab", "mma"),
+        ("m=256,n=4096,k=14336", "wgmma_cluster", "mma"),
+        ("m=256,n=1024,k=16384", "swap_ab", "mma"),
+        ("m=128,n=6144,k=4096", "wgmma_cluster", "skinny"),
+        ("m=128,n=6144,k=4096,post=residual", "swap_ab", "skinny"),
+        ("m=128,n=128256,k=4096", "wgmma_cluster", "skinny"),
         ("m=128,n=4096,k=4096", "swap_ab", "skinny"),
         ("m=8192,n=8192,k=8192", "wgmma_cluster", "mma"),
         ("m=8192,n=8192,k=8191", "mma", "mma"),
@@ -190,9 +194,9 @@ fn tensor_copies_name_their_stride_rule() {
     let text = choose::copyable_rows("wgmma", &odd).unwrap_err().0;
     assert!(text.contains("k=100") && text.contains("200 bytes") && text.contains("multiples of 16"), "{text}");
     let square = problem("m=8192,n=8192,k=8192");
-    let tile = choose::wgmma_tile("wgmma", &square, &Chip::H200).unwrap();
+    let tile = choose::wgmma_tile(&square, &Chip::H200).unwrap();
     assert_eq!((tile.n, tile.shared()), (256, 196_608));
-    assert_eq!(choose::wgmma_tile("wgmma", &problem("m=128,n=8192,k=64"), &Chip::H200).unwrap().n, 128);
+    assert_eq!(choose::wgmma_tile(&problem("m=128,n=8192,k=64"), &Chip::H200).unwrap().n, 128);
     let at = Bindings::new().with("x", 256).with("w", 512).with("out", 1024);
     let s = Shape::parse("m=8192,n=8192,k=8192").unwrap();
     let launch = &Matmul.launches("wgmma", &s, &Chip::H200, &at).unwrap()[0];
@@ -202,6 +206,25 @@ fn tensor_copies_name_their_stride_rule() {
     assert!(u64::from(launch.shared) + 1024 <= u64::from(Chip::H200.shared_optin));
     let at = at.with("w", 520);
     assert!(Matmul.launches("wgmma", &s, &Chip::H200, &at).unwrap_err().0.contains("16 bytes"));
+}
+
+#[test]
+fn clusters_of_two_have_the_tile_that_fills_the_chip() {
+    for (shape, m, n, shares_x, blocks) in [
+        ("m=128,n=6144,k=4096", 64, 96, false, 128),
+        ("m=256,n=6144,k=4096", 128, 96, false, 128),
+        ("m=256,n=4096,k=4096", 64, 128, false, 128),
+        ("m=256,n=28672,k=4096", 128, 256, false, 132),
+        ("m=128,n=128256,k=4096", 128, 256, true, 132),
+    ] {
+        let c = choose::cluster_tile(&problem(shape), &Chip::H200).unwrap();
+        assert_eq!((c.tile.m, c.tile.n, c.shares_x), (m, n, shares_x), "{shape}");
+        let at = Bindings::new().with("x", 256).with("w", 512).with("out", 1024);
+        let s = Shape::parse(shape).unwrap();
+        let launch = &Matmul.launches("wgmma_cluster", &s, &Chip::H200, &at).unwrap()[0];
+        assert_eq!((launch.grid[0], launch.block[0]), (blocks, 128 + 2 * m as u32), "{shape}");
+        assert!(u64::from(launch.shared) + 1024 <= u64::from(Chip::H200.shared_optin), "{shape}");
+    }
 }
 
 #[test]

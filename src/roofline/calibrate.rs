@@ -32,7 +32,8 @@ pub struct Point {
     pub ns: f64,
 }
 
-/// Points of a file that `bench --json` wrote; rows of other libraries are left out, and rows that ops here do not know.
+/// Points of a file that `bench --json` wrote; rows of other libraries are left out, and rows of ops and
+/// variants that are not here.
 ///
 /// # Errors
 /// A file without such rows.
@@ -52,6 +53,8 @@ fn point(row: &Value, ceilings: &Ceilings) -> Option<Point> {
     let (op, variant) = (row["op"].as_str()?, row["variant"].as_str()?);
     let (ns, full) = (row["ns"].as_f64()?, Shape::parse(row["shape"].as_str()?).ok()?);
     let known = kernels::op(op).ok()?;
+    // A variant that is gone predicts nothing.
+    known.variants().iter().find(|v| v.name == variant)?;
     let cost = known.cost(&full).ok()?;
     // Older rows do not say how they were launched; then today's launches stand for theirs.
     let kernels: Vec<Kernel> = match serde_json::from_value(row["launches"].clone()) {

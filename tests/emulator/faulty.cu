@@ -85,6 +85,25 @@ WB_KERNEL void half_warp_shuffle(const float* x, float* out, i32 n) {
 }
 WB_ENTRY(half_warp_shuffle)
 
+// Half of a warp at an instruction of the whole (.sync.aligned), the other half at the block's barrier.
+WB_KERNEL void half_warp_fence(const float* x, float* out, i32 n) {
+    if (lane_id() < 16) wgmma_fence();
+    __syncthreads();
+    out[threadIdx.x] = x[threadIdx.x];
+}
+WB_ENTRY(half_warp_fence)
+
+// An mbarrier that expects one warp more than arrives.
+WB_KERNEL void lost_arrival(const float* x, float* out, i32 n) {
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) mbar_init(&bar, blockDim.x / 32 + 1);
+    __syncthreads();
+    if (lane_id() == 0) mbar_arrive(&bar);
+    mbar_wait(&bar, 0);
+    out[threadIdx.x] = x[threadIdx.x];
+}
+WB_ENTRY(lost_arrival)
+
 WB_KERNEL void mixed_collectives(const float* x, float* out, i32 n) {
     float v = x[threadIdx.x];
     if (lane_id() < 16) {
