@@ -304,3 +304,17 @@ fn the_page_has_every_gap() {
     assert_eq!(whole["evidence"].as_array().unwrap().len(), json["pieces"].as_array().unwrap().len());
     assert!(json["pieces"].as_array().unwrap().len() > 50);
 }
+
+#[test]
+fn a_pipe_is_refused_by_name() {
+    for command in ["gaps", "doctor"] {
+        let out = Command::new(env!("CARGO_BIN_EXE_workbench"))
+            .args([command, "/dev/stdin"])
+            .stdin(std::process::Stdio::piped())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(said.contains("/dev/stdin is a pipe") && said.contains("write it to a file first"), "{said}");
+    }
+}

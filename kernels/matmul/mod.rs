@@ -79,7 +79,7 @@ const VARIANTS: &[Variant] = &[
         file: "skinny.cu",
         archs: Arch::ALL,
         emulated: true,
-        about: "up to 64 tokens: operands swapped, stream-K over an even split of the chip",
+        about: "up to 128 tokens: operands swapped, stream-K over an even split of the chip",
     },
     Variant {
         name: "swap_ab",

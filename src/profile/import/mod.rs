@@ -53,9 +53,22 @@ fn has(text: &[u8], needle: &[u8]) -> bool {
 /// Reads the first bytes of a file, fewer where it is shorter.
 pub fn head(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|e| unreadable(path, &e))?;
-    file.take(4096).read_to_end(&mut bytes).map_err(|e| unreadable(path, &e))?;
+    file(path)?.take(4096).read_to_end(&mut bytes).map_err(|e| unreadable(path, &e))?;
     Ok(bytes)
+}
+
+/// A pipe is refused before it is opened: a trace is read more than once, and what was read of a pipe is gone.
+fn file(path: &Path) -> Result<File> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        let kind = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?.file_type();
+        if kind.is_fifo() || kind.is_socket() {
+            return Err(Error::usage(format!("{} is a pipe; a trace is read from a file", path.display()))
+                .try_next("write it to a file first; .gz and .zst are read as they are"));
+        }
+    }
+    File::open(path).map_err(|e| unreadable(path, &e))
 }
 
 /// A path that cannot be read as a file, and what would make or name a trace.
@@ -118,8 +131,7 @@ pub fn open(path: &Path) -> Result<Trace> {
 
 /// The file's text, decompressed as needed; also what is compressed twice is read.
 pub fn stream(path: &Path) -> Result<Box<dyn BufRead>> {
-    let file = File::open(path).map_err(|e| unreadable(path, &e))?;
-    decompress(Box::new(file), 0).map_err(|e| e.at(path.display()))
+    decompress(Box::new(file(path)?), 0).map_err(|e| e.at(path.display()))
 }
 
 fn decompress(reader: Box<dyn Read>, depth: u32) -> Result<Box<dyn BufRead>> {
