@@ -75,7 +75,7 @@ fn the_projects_own_notebook_keeps_its_rules() {
     let notes: Vec<Note> = names.iter().map(|n| Note::parse(n, &read(n))).collect();
     assert!(notes.len() >= 12);
     let exists = |path: &str| dir.join(path).exists() || root().join(path).exists();
-    let found = check(&notes, &read("surprise_log.md"), &read("README.md"), &exists);
+    let found = check(&notes, &read("surprise_log.md"), &read("README.md"), &exists, jiff::Timestamp::now());
     // A note whose run is still to come is incomplete, and may be committed: that is what a prediction is.
     let wrong: Vec<_> = found.iter().filter(|f| f.kind == Severity::Wrong).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -91,7 +91,7 @@ fn the_seeds_template_is_read_whole_and_its_flaws_are_found() {
     assert!((pairs[0].miss().unwrap() + 0.1333).abs() < 1e-3 && (pairs[1].miss().unwrap() - 0.1951).abs() < 1e-3);
     let held = workbench::notebook::arithmetic::check(note.section("Arithmetic").unwrap());
     assert_eq!((held.held, held.faults.len()), (5, 0), "{held:?}");
-    let found = check(std::slice::from_ref(&note), "", &index::render(std::slice::from_ref(&note)), &|_| false);
+    let found = check(std::slice::from_ref(&note), "", &index::render(std::slice::from_ref(&note)), &|_| false, jiff::Timestamp::now());
     let what: Vec<&str> = found.iter().map(|f| f.what.as_str()).collect();
     assert!(what.contains(&"field `Date` is not filled in"), "{what:?}");
     assert!(what.contains(&"`bench/softmax_fused.py` does not exist"), "{what:?}");
