@@ -147,11 +147,15 @@ pub fn draft(note: &Note, name: &str, derived: bool, text: &str, now: &str) -> R
     let amendment = Amendment { name: name.into(), at: now.into(), derived, text: text.trim().into() };
     let refuse = |why: String| Error::check(format!("{file}: `{}`: {why}", amendment.line().trim_start_matches("- ")));
     if let Some(why) = amendment.fault(note) {
-        return Err(refuse(why).try_next("--derived 'A µs + B µs = SEALED µs; why', or --not-derived 'what is missing'"));
+        return Err(
+            refuse(why).try_next("--derived 'A µs + B µs = SEALED µs; why', or --not-derived 'what is missing'")
+        );
     }
     let (seals, _) = seal::of(note);
     if let Some(broken) = seals.iter().find(|s| !s.whole) {
-        return Err(refuse(format!("the seal of `{}` does not hold", broken.seal.name)).try_next("workbench note check"));
+        return Err(
+            refuse(format!("the seal of `{}` does not hold", broken.seal.name)).try_next("workbench note check")
+        );
     }
     if seals.iter().any(|s| s.seal.name == name && !s.revision && arrives(&s.above, &s.seal)) {
         return Err(refuse("what was sealed arrives at its number already".into()));
@@ -172,15 +176,18 @@ fn derives(text: &str, seal: &Seal) -> bool {
 fn arrives(section: &str, seal: &Seal) -> bool {
     let own = |l: &&str| !l.trim().starts_with("- Sealed") && !l.trim().starts_with(START);
     let text: String = section.lines().filter(own).flat_map(|l| l.split("**").step_by(2).chain(["\n"])).collect();
-    text.char_indices().filter(|(i, c)| c.is_ascii_digit() && !text[..*i].ends_with(|p: char| p.is_ascii_digit())).any(
-        |(i, _)| {
-            super::quantity::value(&text[i..]).is_some_and(|(value, unit)| {
-                let unit = unit.trim_end_matches([',', ';', '.', ')', ':']).to_string();
-                let q = Quantity { name: String::new(), value, unit };
-                q.in_unit(&seal.unit).is_some_and(|v| (v - seal.value).abs() <= ARRIVES * seal.value.abs())
-            })
-        },
-    )
+    // `0.62 µs` is not 62 µs, nor are `1,062 µs`.
+    let goes_on = |before: &str| match before.chars().next_back() {
+        Some(p) if ".,".contains(p) => before[..before.len() - 1].ends_with(|d: char| d.is_ascii_digit()),
+        p => p.is_some_and(|p| p.is_ascii_digit()),
+    };
+    text.char_indices().filter(|(i, c)| c.is_ascii_digit() && !goes_on(&text[..*i])).any(|(i, _)| {
+        super::quantity::value(&text[i..]).is_some_and(|(value, unit)| {
+            let unit = unit.trim_end_matches([',', ';', '.', ')', ':']).to_string();
+            let q = Quantity { name: String::new(), value, unit };
+            q.in_unit(&seal.unit).is_some_and(|v| (v - seal.value).abs() <= ARRIVES * seal.value.abs())
+        })
+    })
 }
 
 #[cfg(test)]
@@ -199,8 +206,11 @@ mod tests {
                 "- Sealed {name}: {value} µs; less is better; regime compute; 2026-08-08T10:00:00Z; commit a; hash 0"
             ))
             .unwrap();
-            seal.hash =
-                seal.digest("a.md", note.section("Hypothesis").unwrap(), note.section("Arithmetic").unwrap_or_default());
+            seal.hash = seal.digest(
+                "a.md",
+                note.section("Hypothesis").unwrap(),
+                note.section("Arithmetic").unwrap_or_default(),
+            );
             text = document::append(&text, "Arithmetic", &seal.line()).unwrap();
         }
         let note = Note::parse("a.md", &text);
@@ -219,7 +229,8 @@ mod tests {
     #[test]
     fn a_line_comes_back() {
         for (name, derived) in [("m=8, k", true), ("", false)] {
-            let a = Amendment { name: name.into(), at: LATER.into(), derived, text: "1 µs + 2 µs = 3 µs; x: y".into() };
+            let a =
+                Amendment { name: name.into(), at: LATER.into(), derived, text: "1 µs + 2 µs = 3 µs; x: y".into() };
             assert_eq!(Amendment::parse(&a.line()), Some(a));
         }
         for bad in [
@@ -251,6 +262,42 @@ mod tests {
             assert!(ok(text).unwrap_err().contains(why), "{text}: {:?}", ok(text));
         }
         assert!(draft(&note, "m=8, k", false, "it ends at 17.4 by hand", LATER).is_ok());
+    }
+
+    #[test]
+    fn a_part_of_a_number_is_not_a_number() {
+        let seal = |value, unit: &str| Seal { value, unit: unit.into(), ..seal::of(&sealed()).0[0].seal.clone() };
+        assert!(arrives("a tile 62 µs", &seal(62.0, "µs")) && arrives("64 rows, 62 µs", &seal(62.0, "µs")));
+        assert!(!arrives("a chunk 0.62 µs", &seal(62.0, "µs")) && !arrives("a step 1,062 µs", &seal(62.0, "µs")));
+        assert!(!arrives("**62 µs**", &seal(62.0, "µs")), "the predicted number itself");
+    }
+
+    #[test]
+    fn what_is_derived_already_needs_no_line_and_a_broken_seal_takes_none() {
+        let note = sealed();
+        let own = Note { file: "a.md".into(), ..note.clone() };
+        let broken = Note { file: "b.md".into(), ..note };
+        let said = draft(&broken, "m=8, k", false, "x", LATER).unwrap_err().to_string();
+        assert!(said.contains("does not hold"), "{said}");
+        let mut whole = own;
+        let body = &mut whole.sections.iter_mut().find(|(h, _)| h.starts_with("Arithmetic")).unwrap().1;
+        *body = "- 14.7 µs + 2.8 µs = 17.5 µs\n- **Predicted m=8, k: 17.5 µs**\n".into();
+        let mut seal = seal::of(&sealed()).0[0].seal.clone();
+        seal.hash = seal.digest("a.md", whole.section("Hypothesis").unwrap(), whole.section("Arithmetic").unwrap());
+        let whole = with(&whole, &seal.line());
+        let said = draft(&whole, "m=8, k", true, "14.7 µs + 2.8 µs = 17.5 µs", LATER).unwrap_err().to_string();
+        assert!(said.contains("arrives at its number already"), "{said}");
+    }
+
+    #[test]
+    fn the_last_line_counts_and_time_does_not_run_ahead() {
+        let note = sealed();
+        let right = draft(&note, "m=8, k", true, "14.7 µs + 2.8 µs = 17.5 µs", LATER).unwrap();
+        let taken_back = Amendment { derived: false, text: "a guess".into(), ..right.clone() };
+        let after = with(&note, &format!("{}\n{}", right.line(), taken_back.line()));
+        assert_eq!(derivation(&after, &seal::of(&after).0[0]), Derivation::None);
+        let now = |t: &str| t.parse::<jiff::Timestamp>().unwrap();
+        assert!(!right.is_future(now(LATER)) && right.is_future(now("2026-08-08T23:59:59Z")));
     }
 
     #[test]

@@ -82,7 +82,8 @@ pub fn information(notes: &[Note]) -> Vec<Finding> {
 /// How many first seals are derived where: in what was sealed, after it, nowhere.
 pub fn derivations(notes: &[Note]) -> [usize; 3] {
     let of = |d| {
-        let first = |n| seal::of(n).0.into_iter().filter(|s| !s.revision).filter(|s| amend::derivation(n, s) == d).count();
+        let first =
+            |n| seal::of(n).0.into_iter().filter(|s| !s.revision).filter(|s| amend::derivation(n, s) == d).count();
         notes.iter().map(first).sum()
     };
     [of(Derivation::Sealed), of(Derivation::After), of(Derivation::None)]
@@ -246,7 +247,8 @@ fn seals(note: &Note, predicted: &[Quantity], add: &mut dyn FnMut(Severity, Stri
             add(Wrong, format!("**Predicted{name}** is not the sealed {} {}", s.seal.value, s.seal.unit));
         }
         if amend::derivation(note, s) == Derivation::None && amend::last(note, &s.seal.name).is_none() {
-            let what = format!("no number of the arithmetic arrives at the sealed{name} {} {}", s.seal.value, s.seal.unit);
+            let what =
+                format!("no number of the arithmetic arrives at the sealed{name} {} {}", s.seal.value, s.seal.unit);
             add(Incomplete, what);
         }
         let (_, measured) = note.quantities();
@@ -272,7 +274,10 @@ mod tests {
 
     fn findings(text: &str, log: &str) -> Vec<String> {
         let notes = [Note::parse("2026-08-08_softmax.md", text)];
-        check(&notes, log, &index::render(&notes), &|_| true, jiff::Timestamp::now()).into_iter().map(|f| f.what).collect()
+        check(&notes, log, &index::render(&notes), &|_| true, jiff::Timestamp::now())
+            .into_iter()
+            .map(|f| f.what)
+            .collect()
     }
 
     #[test]

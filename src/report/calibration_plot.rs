@@ -108,16 +108,19 @@ fn chart<B: DrawingBackend>(area: &DrawingArea<B, Shift>, scores: &[Score]) -> s
     }
     // A seal whose number is derived nowhere above it is marked, so that nobody takes it for a proper prediction.
     let unproven = |s: &Score| s.standing == Standing::Sealed && s.derivation != Some(Derivation::Sealed);
-    let marked: Vec<f64> = scores.iter().enumerate().filter(|(_, s)| unproven(s)).map(|(i, _)| i as f64 + 1.0).collect();
+    let marked: Vec<f64> =
+        scores.iter().enumerate().filter(|(_, s)| unproven(s)).map(|(i, _)| i as f64 + 1.0).collect();
     if !marked.is_empty() {
-        let points = marked.iter().map(|x| Circle::new((*x, ratio(&scores[*x as usize - 1])), 8, BLACK.stroke_width(1)));
+        let points =
+            marked.iter().map(|x| Circle::new((*x, ratio(&scores[*x as usize - 1])), 8, BLACK.stroke_width(1)));
         chart
             .draw_series(points)
             .map_err(|e| text(&e))?
             .label(format!("ringed: no derivation before the seal ({})", marked.len()))
             .legend(move |(x, y)| Circle::new((x + 9, y), 7, BLACK.stroke_width(1)));
     }
-    figure::legend(&mut chart, SeriesLabelPosition::UpperLeft)
+    // Measurements below half of their prediction are the rarest: there the legend covers least.
+    figure::legend(&mut chart, SeriesLabelPosition::LowerRight)
 }
 
 #[cfg(test)]
@@ -147,7 +150,9 @@ mod tests {
         draw(&svg, &scores).unwrap();
         draw(&png, &scores).unwrap();
         let text = std::fs::read_to_string(svg).unwrap();
-        for part in ["12 predictions", "within 30 %", "bandwidth", "last ten", "ringed: no derivation before the seal (12)"] {
+        for part in
+            ["12 predictions", "within 30 %", "bandwidth", "last ten", "ringed: no derivation before the seal (12)"]
+        {
             assert!(text.contains(part), "{part}");
         }
         assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));

@@ -6,6 +6,7 @@ use crate::notebook::{amend, document};
 use std::path::Path;
 
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("text").required(true).args(["derived", "not_derived"])))]
 pub struct Args {
     /// The note: its file, or its slug
     id: String,
@@ -13,10 +14,10 @@ pub struct Args {
     #[arg(long)]
     name: Option<String>,
     /// Equation with units that ends at the sealed number, from what was known then; remarks after `;`
-    #[arg(long, value_name = "TEXT", required_unless_present = "not_derived")]
+    #[arg(long, value_name = "TEXT")]
     derived: Option<String>,
     /// Why no equation ends at the sealed number
-    #[arg(long, value_name = "TEXT", conflicts_with = "derived")]
+    #[arg(long, value_name = "TEXT")]
     not_derived: Option<String>,
 }
 
