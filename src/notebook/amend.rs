@@ -250,7 +250,8 @@ mod tests {
         let ok = |text: &str| draft(&note, "m=8, k", true, text, LATER).map(|_| ()).map_err(|e| e.to_string());
         ok("14.7 µs + 2.8 µs = 17.5 µs; the units were missing").unwrap();
         for (text, why) in [
-            ("14.7 µs + 2.8 µs = 17.5", "derives nothing"),
+            ("14.7 µs + 2.8 µs = 17.5", "the left side is 17.5"),
+            ("14.7 + 2.8 = 17.5", "derives nothing"),
             ("2 µs + 2 µs = 4 µs; so 17.5 µs", "derives nothing"),
             ("17.5 µs", "derives nothing"),
             ("14.7 µs + 4 µs = 17.5 µs", "the left side is 18.7"),
