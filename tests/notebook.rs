@@ -215,6 +215,8 @@ fn what_is_said_after_a_seal_is_dated_true_and_counted_apart() {
 fn what_check_calls_wrong_cannot_be_sealed() {
     let (book, file) = Book::begun();
     let right = book.text(&file);
+    let (code, said) = book.code(&["predict", "a", "--value", "10", "--regime", "launch", "--better", "less"]);
+    assert!(code == 2 && said.contains("not a value with its unit"), "{said}");
     let wrong = document::append(&right, "Arithmetic", "- 3 × 5 ms = 10 ms").unwrap();
     std::fs::write(book.path(&file), &wrong).unwrap();
     let (code, said) = book.code(&["predict", "a", "--value", "10 ms", "--regime", "launch"]);
