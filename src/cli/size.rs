@@ -49,7 +49,7 @@ fn larger(question: &Question) -> Option<String> {
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let (bytes, from) = match args.memory {
-        Some(g) if g == 0.0 => {
+        Some(0.0) => {
             return Err(Error::usage("a card with --memory 0 holds nothing").try_next("--memory GIB, or --gpu NAME"));
         }
         Some(g) => (gib("--memory", g)?, "given".to_string()),
