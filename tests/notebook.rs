@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use workbench::notebook::check::{Severity, check};
+use workbench::notebook::check::{check, derivations, information};
 use workbench::notebook::{Note, document, index, score, seal};
 
 fn root() -> &'static Path {
@@ -75,10 +75,17 @@ fn the_projects_own_notebook_keeps_its_rules() {
     let notes: Vec<Note> = names.iter().map(|n| Note::parse(n, &read(n))).collect();
     assert!(notes.len() >= 12);
     let exists = |path: &str| dir.join(path).exists() || root().join(path).exists();
-    let found = check(&notes, &read("surprise_log.md"), &read("README.md"), &exists);
-    // A note whose run is still to come is incomplete, and may be committed: that is what a prediction is.
-    let wrong: Vec<_> = found.iter().filter(|f| f.kind == Severity::Wrong).collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    let found = check(&notes, &read("surprise_log.md"), &read("README.md"), &exists, jiff::Timestamp::now());
+    assert!(found.is_empty(), "{found:#?}");
+    // As a reader runs it; what is said below a seal is told and counted, and is no failure.
+    let run =
+        Command::new(env!("CARGO_BIN_EXE_workbench")).args(["note", "check"]).current_dir(root()).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert_eq!(run.status.code(), Some(0), "{said}");
+    let [before, after, nowhere] = derivations(&notes);
+    assert!(said.contains(&format!("{after} derived after the seal, {nowhere} not derived")), "{said}");
+    assert_eq!(information(&notes).len(), after + nowhere, "every seal without a derivation of its own says so");
+    assert!(before > after + nowhere);
 }
 
 #[test]
@@ -91,7 +98,13 @@ fn the_seeds_template_is_read_whole_and_its_flaws_are_found() {
     assert!((pairs[0].miss().unwrap() + 0.1333).abs() < 1e-3 && (pairs[1].miss().unwrap() - 0.1951).abs() < 1e-3);
     let held = workbench::notebook::arithmetic::check(note.section("Arithmetic").unwrap());
     assert_eq!((held.held, held.faults.len()), (5, 0), "{held:?}");
-    let found = check(std::slice::from_ref(&note), "", &index::render(std::slice::from_ref(&note)), &|_| false);
+    let found = check(
+        std::slice::from_ref(&note),
+        "",
+        &index::render(std::slice::from_ref(&note)),
+        &|_| false,
+        jiff::Timestamp::now(),
+    );
     let what: Vec<&str> = found.iter().map(|f| f.what.as_str()).collect();
     assert!(what.contains(&"field `Date` is not filled in"), "{what:?}");
     assert!(what.contains(&"`bench/softmax_fused.py` does not exist"), "{what:?}");
@@ -148,9 +161,62 @@ fn nothing_is_measured_before_the_seal_and_nothing_changed_after() {
 }
 
 #[test]
+fn what_is_said_after_a_seal_is_dated_true_and_counted_apart() {
+    let (book, file) = Book::begun();
+    book.ok(&["predict", "a", "--value", "20 ms", "--regime", "launch"]);
+    let (code, said) = book.code(&["check"]);
+    assert!(code == 5 && said.contains("no number of the arithmetic arrives at the sealed 20 ms"), "{said}");
+    let sealed = book.text(&file);
+    for (args, status, why) in [
+        (&["--derived", "2 × 5 ms = 20 ms"][..], 1, "the left side is 10"),
+        (&["--derived", "2 × 5 ms = 10 ms"], 1, "derives nothing"),
+        (&["--derived", "a\nb"], 2, "one line"),
+        (&["--not-derived", "a guess", "--name", "b"], 2, "no sealed prediction `b`"),
+        (&["--derived", "x", "--not-derived", "y"], 2, "cannot be used with"),
+        (&[], 2, "--not-derived"),
+    ] {
+        let (code, said) = book.code(&[&["amend", "a"], args].concat());
+        assert!(code == status && said.contains(why), "{args:?}: {code} {said}");
+        assert_eq!(book.text(&file), sealed, "nothing is written");
+    }
+    book.ok(&["amend", "a", "--not-derived", "a guess"]);
+    assert!(book.code(&["check"]).1.contains("0 derived before the seal, 0 derived after the seal, 1 not derived"));
+    book.ok(&["amend", "a", "--derived", "2 × 5 ms + 10 ms = 20 ms; the second wait was left out"]);
+    let (code, said) = book.code(&["check"]);
+    assert!(
+        code == 5 && !said.contains("arrives") && said.contains("derived after the seal ("),
+        "only the run is missing: {said}"
+    );
+    let after = book.text(&file);
+    assert!(seal::of(&Note::parse(&file, &after)).0[0].whole);
+    // By hand it may be changed no more than the tool would write it.
+    let line = after.lines().find(|l| l.starts_with("- Added after the seal, ") && l.contains(": derived: ")).unwrap();
+    let at = line.split(", ").nth(1).unwrap().split(": ").next().unwrap();
+    for (from, to, why) in [
+        (at, "2999-01-01T00:00:00Z", "is still to come"),
+        (at, "2000-01-01T00:00:00Z", "is before the seal"),
+        ("after the seal,", "after the seal b,", "no prediction `b` is sealed"),
+        ("+ 10 ms = 20 ms", "+ 11 ms = 20 ms", "the left side is 21"),
+        (": derived: ", ": proved: ", "cannot be read"),
+    ] {
+        std::fs::write(book.path(&file), after.replace(line, &line.replace(from, to))).unwrap();
+        let (code, said) = book.code(&["check"]);
+        assert!(code == 1 && said.contains(why), "{to}: {said}");
+    }
+    std::fs::write(book.path(&file), &after).unwrap();
+    book.ok(&["measure", "a", "--pattern", "took ([0-9.]+)", "--", "echo", "took 21"]);
+    let v: serde_json::Value = serde_json::from_str(&book.ok(&["calibration", "--json", "-"])).unwrap();
+    assert_eq!((&v["n"], &v["by_derivation"]["derived_after_the_seal"]["n"]), (&1.into(), &1.into()), "{v}");
+    assert!(v["by_derivation"]["derived"].is_null());
+    assert!(book.ok(&["calibration"]).contains("sealed, derived after the seal"));
+}
+
+#[test]
 fn what_check_calls_wrong_cannot_be_sealed() {
     let (book, file) = Book::begun();
     let right = book.text(&file);
+    let (code, said) = book.code(&["predict", "a", "--value", "10", "--regime", "launch", "--better", "less"]);
+    assert!(code == 2 && said.contains("not a value with its unit"), "{said}");
     let wrong = document::append(&right, "Arithmetic", "- 3 × 5 ms = 10 ms").unwrap();
     std::fs::write(book.path(&file), &wrong).unwrap();
     let (code, said) = book.code(&["predict", "a", "--value", "10 ms", "--regime", "launch"]);

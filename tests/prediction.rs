@@ -147,6 +147,37 @@ fn a_variant_that_is_not_there_is_refused_before_anything_runs() {
 }
 
 #[test]
+fn floors_of_runnable_steps_never_fall_and_no_estimate_is_below_its_own() {
+    for weights in ["bf16", "w4a16"] {
+        let mut rows = Vec::new();
+        for (batch, ctx) in
+            [("1", "512"), ("1", "2k"), ("3", "2k"), ("4", "2k"), ("5", "2k"), ("65", "2k"), ("65", "8k")]
+        {
+            let v = json(&["predict", "step", "--weights", weights, "--batch", batch, "--ctx", ctx]);
+            let [floor, low, ns, high] =
+                ["floor_ns", "low_ns", "predicted_ns", "high_ns"].map(|key| v[key].as_i64().unwrap());
+            assert!(floor <= low && low <= ns && ns <= high, "{weights} {batch} {ctx}: {floor} {low} {ns} {high}");
+            rows.push(floor);
+        }
+        assert!(rows.is_sorted_by(|a, b| a < b), "{weights}: {rows:?}");
+    }
+}
+
+#[test]
+fn a_model_that_no_card_holds_is_predicted_and_said_not_to_fit() {
+    let said = |args: &[&str]| String::from_utf8(workbench(&[&["predict", "step"][..], args].concat()).stdout).unwrap();
+    let large = said(&["--model", "llama-3-70b", "--gpu", "rtx3090"]);
+    assert!(
+        large.contains("does not fit: 141.107 GB of weights") && large.contains("workbench size --model"),
+        "{large}"
+    );
+    assert!(said(&["--batch", "256", "--ctx", "8k", "--kv", "fp8"]).contains("does not fit"), "too many caches");
+    assert!(!said(&["--batch", "64", "--ctx", "8k"]).contains("does not fit"));
+    assert!(!said(&["--model", "llama-3-70b", "--gpu", "h200"]).contains("does not fit"));
+    assert!(refused(&["size", "--memory", "0"]).contains("holds nothing"));
+}
+
+#[test]
 fn serving_in_numbers() {
     let v = json(&["predict", "serve", "--gpu", "h100", "--prompt", "1200", "--prefix", "1000", "--concurrency", "8"]);
     assert!((v["hit_rate"].as_f64().unwrap() - 0.81375).abs() < 1e-9);

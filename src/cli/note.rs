@@ -1,5 +1,6 @@
 //! `workbench note`: the lab notebook. Predict (sealed), measure, explain, close; surprises, calibration, check, index.
 
+mod amend;
 pub mod book;
 mod explain;
 mod measure;
@@ -32,6 +33,8 @@ enum What {
     New(New),
     /// Seal a note's predictions: nothing is measured before
     Predict(predict::Args),
+    /// Say below a seal how its number comes about, or that nothing derives it; it is marked as said afterwards
+    Amend(amend::Args),
     /// Put the measured number beside a sealed prediction, from a command or a recorded run
     Measure(measure::Args),
     /// Say where the gap is: causes with their sizes and evidence
@@ -77,6 +80,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     match &args.what {
         What::New(new) => begin(dir, new),
         What::Predict(a) => predict::run(a, dir),
+        What::Amend(a) => amend::run(a, dir),
         What::Measure(a) => measure::run(a, dir),
         What::Explain(a) => explain::explain(a, dir),
         What::Close(a) => explain::close(a, dir),
@@ -91,7 +95,8 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
 fn findings(dir: &Path) -> Result<Vec<Finding>> {
     let above = dir.canonicalize().ok().and_then(|d| d.parent().map(Path::to_path_buf)).unwrap_or_default();
     let exists = |path: &str| dir.join(path).exists() || above.join(path).exists();
-    Ok(check::check(&book::notes(dir)?, &book::text(dir, "surprise_log.md"), &book::text(dir, "README.md"), &exists))
+    let (log, readme) = (book::text(dir, "surprise_log.md"), book::text(dir, "README.md"));
+    Ok(check::check(&book::notes(dir)?, &log, &readme, &exists, jiff::Timestamp::now()))
 }
 
 /// The error of some findings: wrong if one is, else incomplete.
@@ -106,16 +111,22 @@ fn failed(found: &[&Finding], what: String) -> Error {
 fn check(dir: &Path, out: &OutputArgs) -> Result<()> {
     let (notes, found) = (book::notes(dir)?, findings(dir)?);
     let mut sheet = Sheet::new("", &["file", "kind", "what"]);
-    for f in &found {
+    let told = check::information(&notes);
+    for f in told.iter().chain(&found) {
         sheet.row([f.note.clone(), format!("{:?}", f.kind).to_lowercase(), f.what.clone()]);
     }
     let listed: Vec<Value> =
         notes.iter().map(|n| json!({"file": n.file, "title": n.title, "quantities": n.pairs()})).collect();
     let wrong = found.iter().filter(|f| f.kind == Severity::Wrong).count();
     let missing = found.len() - wrong;
-    let tail = format!("{} notes, {wrong} things wrong, {missing} missing\n", notes.len());
-    let sheets = if found.is_empty() { Vec::new() } else { vec![sheet] };
-    emit(out, &sheets, &tail, &json!({"schema": 1, "notes": listed, "errors": found}))?;
+    let [before, after, nowhere] = check::derivations(&notes);
+    let tail = format!(
+        "{} notes, {wrong} things wrong, {missing} missing\nsealed numbers: {before} derived before the seal, {after} derived after the seal, {nowhere} not derived\n",
+        notes.len()
+    );
+    let sheets = if sheet.is_empty() { Vec::new() } else { vec![sheet] };
+    let seals = json!({"derived": before, "derived_after_the_seal": after, "not_derived": nowhere});
+    emit(out, &sheets, &tail, &json!({"schema": 1, "notes": listed, "errors": found, "information": told, "seals": seals}))?;
     if found.is_empty() {
         return Ok(());
     }

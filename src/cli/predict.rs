@@ -15,6 +15,7 @@ use crate::op::{Chip, DType, Op, Shape};
 use crate::plan::decode::{self, Options, Weights};
 use crate::plan::dims::Dims;
 use crate::plan::model::Model;
+use crate::plan::size::Question;
 use crate::roofline::{Calibration, Ceilings, calibrate, machine};
 use crate::units::{Bytes, Flops};
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(subcommand)]
     what: What,
-    /// Card: the H200 as recorded, others from their datasheets
+    /// Card: the H200 as recorded, others from their datasheets; or a machine's .json
     #[arg(long, global = true, default_value = "h200")]
     gpu: String,
 }
@@ -162,6 +163,7 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
                 let of = if tp > 1 { format!(" on each of {tp} cards") } else { String::new() };
                 let title = format!("{} {weights} batch {batch} context {tokens}{of}", request.dims.name);
                 let (sheets, mut tail) = text(&title, &forecast, Some(batch), &ceilings);
+                tail += &room(&args.gpu, &model, (&weights, group, &kv), tp, (batch, tokens))?;
                 tail += &format!("from shapes alone: `step` cannot run this yet: {why}\n");
                 return emit(out, &sheets, &tail, &to_json(&title, &forecast, &ceilings)?);
             }
@@ -181,13 +183,48 @@ pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
             };
             let (plan, _) = decode::decode(&Model::find(&model)?, &options, &chip)?;
             let forecast = forecast::plan(&plan, &chip, &ceilings, &calibration)?;
-            (plan.title, forecast, Some((batch, verify)))
+            let room = room(&args.gpu, &model, (&weights, group, &kv), tp, (batch, tokens))?;
+            (plan.title, forecast, Some((batch, format!("{room}{verify}"))))
         }
     };
     let (batch, verify) = batch.map_or((None, String::new()), |(b, v)| (Some(b), format!("{v}\n")));
     let (sheets, mut tail) = text(&title, &forecast, batch, &ceilings);
     tail += &verify;
     emit(out, &sheets, &tail, &to_json(&title, &forecast, &ceilings)?)
+}
+
+/// A line that says where weights and caches are more than the card holds, so that nobody waits for a run that cannot be.
+fn room(
+    gpu: &str,
+    model: &str,
+    (weights, group, kv): (&str, u64, &str),
+    tp: u64,
+    (batch, ctx): (u64, u64),
+) -> Result<String> {
+    let (memory, ..) = machine::memory(&machine::find(gpu)?);
+    let question = Question {
+        model: Dims::find(model)?,
+        memory,
+        util: 1.0,
+        overhead: 0,
+        stored: stored(weights, group),
+        kv_element: kv_element(kv),
+        page: PAGE,
+        tp,
+        ctx,
+        batch,
+    };
+    let size = question.answer()?;
+    if size.fits {
+        return Ok(String::new());
+    }
+    Ok(format!(
+        "does not fit: {} of weights and {batch} caches of {} are more than the {} of the card: workbench size --model {model} \
+         --gpu {gpu} --batch {batch} --ctx {ctx} says what would\n",
+        Bytes(size.weight_bytes),
+        Bytes(size.sequence_bytes),
+        Bytes(memory),
+    ))
 }
 
 /// One launch: its terms, and what its launch plan loses to whole numbers.
@@ -281,7 +318,7 @@ fn text(title: &str, f: &Forecast, batch: Option<u64>, ceilings: &Ceilings) -> (
     for t in &f.terms {
         sheet.row([
             t.name.clone(),
-            grouped(t.count),
+            if t.count > 0 { grouped(t.count) } else { String::new() },
             if t.bytes > 0 { Bytes(t.bytes).to_string() } else { String::new() },
             if t.flops > 0 { Flops(t.flops).to_string() } else { String::new() },
             us(t.floor_ns),

@@ -3,7 +3,7 @@
 use super::OutputArgs;
 use super::deployment::{Deployment, gib};
 use super::table::{Sheet, emit, grouped};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::op::Shape;
 use crate::plan::dims::Dims;
 use crate::plan::model::Model;
@@ -17,7 +17,7 @@ pub struct Args {
     /// Built-in model, a config.json, or a folder that holds one
     #[arg(long, default_value = "llama-3-8b")]
     model: String,
-    /// Card
+    /// Card of the table, or a machine's .json
     #[arg(long, default_value = "h200")]
     gpu: String,
     /// Memory of the card in GiB as its driver reports it, in place of the table's
@@ -49,6 +49,9 @@ fn larger(question: &Question) -> Option<String> {
 
 pub fn run(args: Args, out: &OutputArgs) -> Result<()> {
     let (bytes, from) = match args.memory {
+        Some(0.0) => {
+            return Err(Error::usage("a card with --memory 0 holds nothing").try_next("--memory GIB, or --gpu NAME"));
+        }
         Some(g) => (gib("--memory", g)?, "given".to_string()),
         None => {
             let (bytes, provenance, source) = machine::memory(&machine::find(&args.gpu)?);

@@ -4,6 +4,7 @@
 //! (`163 nodes × 0.3 µs`) may confirm a result but not contradict it. Numbers without units may stand for numbers with
 //! them (`12.87 / 700 = 18.4 ms`): then the digits must agree, up to a power of 1000.
 
+use super::amend::Amendment;
 use std::iter::Peekable;
 
 /// Relative difference that rounded inputs explain.
@@ -98,7 +99,8 @@ pub fn check(section: &str) -> Outcome {
     // A line that is indented goes on with the one before.
     let section = section.replace("\n  ", " ");
     for line in section.lines().filter(|l| !l.trim().starts_with("- Sealed")) {
-        let line = line.trim().trim_start_matches("- ").replace("**", "");
+        let added = Amendment::parse(line).map(|a| a.text);
+        let line = added.as_deref().unwrap_or(line).trim().trim_start_matches("- ").replace("**", "");
         for segment in line.split(['|', ';']) {
             let sides: Vec<&str> = segment.split(['=', '≈']).collect();
             for pair in sides.windows(2) {

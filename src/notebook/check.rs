@@ -1,24 +1,25 @@
 //! Whether the notebook keeps its rules: every section written, the arithmetic true, seals whole, a number predicted and
 //! measured and no better than its floor, a surprise explained, links alive, the index current, the habit kept up.
 
+use super::amend::{self, Derivation};
 use super::quantity::Quantity;
 use super::{BLANK, FIELDS, Note, SECTIONS, SURPRISE, WAITING, arithmetic, document, index, seal, surprises, template};
 use serde::Serialize;
 
 /// Notes that the habit asks for: by so many days after the first note, so many notes.
 const CADENCE: [(i64, usize); 3] = [(7, 3), (30, 15), (182, 80)];
-/// Relative difference within which the arithmetic arrives at a sealed number.
-const ARRIVES: f64 = 0.015;
 
-/// Whether something is still to be written or contradicts a rule.
+/// Whether something is worth knowing, is still to be written, or contradicts a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
+    /// Nothing to mend, but to be known.
+    Information,
     Incomplete,
     Wrong,
 }
 
-/// One thing to mend.
+/// One thing to mend, or to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The file.
@@ -28,10 +29,22 @@ pub struct Finding {
 }
 
 /// All findings. `log` and `readme` are the texts of `surprise_log.md` and `README.md`, empty where absent; `exists` says
-/// whether a path that a note names is there.
-pub fn check(notes: &[Note], log: &str, readme: &str, exists: &dyn Fn(&str) -> bool) -> Vec<Finding> {
+/// whether a path that a note names is there; nothing may have been added to a seal after `now`.
+pub fn check(
+    notes: &[Note],
+    log: &str,
+    readme: &str,
+    exists: &dyn Fn(&str) -> bool,
+    now: jiff::Timestamp,
+) -> Vec<Finding> {
     let mut found: Vec<Finding> = notes.iter().flat_map(|n| of_note(n, log, exists)).collect();
     let mut add = |file: &str, kind, what| found.push(Finding { note: file.into(), kind, what });
+    for note in notes {
+        for a in amend::of(note).0.iter().filter(|a| a.is_future(now)) {
+            let what = format!("added after the seal{}: {} is still to come", spaced(&a.name), a.at);
+            add(&note.file, Severity::Wrong, what);
+        }
+    }
     for entry in surprises::entries(log) {
         for word in entry.missing() {
             add("surprise_log.md", Severity::Incomplete, format!("`{}` names no {word}", entry.heading));
@@ -48,6 +61,37 @@ pub fn check(notes: &[Note], log: &str, readme: &str, exists: &dyn Fn(&str) -> b
         add("", Severity::Incomplete, what);
     }
     found
+}
+
+/// What is no failure but to be known: the sealed numbers whose derivation is not in what was sealed, as their notes own
+/// up to it.
+pub fn information(notes: &[Note]) -> Vec<Finding> {
+    let mut told = Vec::new();
+    for note in notes {
+        for s in seal::of(note).0.iter().filter(|s| !s.revision) {
+            let (how, added) = (amend::derivation(note, s), amend::last(note, &s.seal.name));
+            let Some(a) = added.filter(|_| how != Derivation::Sealed) else { continue };
+            let Quantity { name, value, unit } = s.seal.quantity();
+            let what = format!("{}{value} {unit} is {} ({}): {}", prefixed(&name), how.name(), a.at, a.text);
+            told.push(Finding { note: note.file.clone(), kind: Severity::Information, what });
+        }
+    }
+    told
+}
+
+/// How many first seals are derived where: in what was sealed, after it, nowhere.
+pub fn derivations(notes: &[Note]) -> [usize; 3] {
+    let of = |d| {
+        let first =
+            |n| seal::of(n).0.into_iter().filter(|s| !s.revision).filter(|s| amend::derivation(n, s) == d).count();
+        notes.iter().map(first).sum()
+    };
+    [of(Derivation::Sealed), of(Derivation::After), of(Derivation::None)]
+}
+
+/// A quantity's name before its number.
+fn prefixed(name: &str) -> String {
+    if name.is_empty() { "the sealed ".into() } else { format!("{name}: the sealed ") }
 }
 
 /// The last percentage of a text.
@@ -180,6 +224,13 @@ fn seals(note: &Note, predicted: &[Quantity], add: &mut dyn FnMut(Severity, Stri
     for line in broken {
         add(Wrong, format!("`{line}` cannot be read as a seal"));
     }
+    let (added, unread) = amend::of(note);
+    for line in unread {
+        add(Wrong, format!("`{line}` cannot be read as something added after a seal"));
+    }
+    for (a, why) in added.iter().filter_map(|a| a.fault(note).map(|why| (a, why))) {
+        add(Wrong, format!("added after the seal{}: {why}", spaced(&a.name)));
+    }
     for s in &seals {
         let name = spaced(&s.seal.name);
         if !s.whole {
@@ -195,11 +246,10 @@ fn seals(note: &Note, predicted: &[Quantity], add: &mut dyn FnMut(Severity, Stri
         if bold != Some(s.seal.value) {
             add(Wrong, format!("**Predicted{name}** is not the sealed {} {}", s.seal.value, s.seal.unit));
         }
-        if !arrives(note.section("Arithmetic").unwrap_or_default(), &s.seal) {
-            add(
-                Incomplete,
-                format!("no number of the arithmetic arrives at the sealed{name} {} {}", s.seal.value, s.seal.unit),
-            );
+        if amend::derivation(note, s) == Derivation::None && amend::last(note, &s.seal.name).is_none() {
+            let what =
+                format!("no number of the arithmetic arrives at the sealed{name} {} {}", s.seal.value, s.seal.unit);
+            add(Incomplete, what);
         }
         let (_, measured) = note.quantities();
         let measured = measured.iter().find(|m| m.name == s.seal.name).and_then(|m| m.in_unit(&s.seal.unit));
@@ -217,21 +267,6 @@ fn seals(note: &Note, predicted: &[Quantity], add: &mut dyn FnMut(Severity, Stri
     }
 }
 
-/// Whether some number of the arithmetic, outside the bold ones and the seals, is the sealed one.
-fn arrives(section: &str, seal: &seal::Seal) -> bool {
-    let lines = section.lines().filter(|l| !l.trim().starts_with("- Sealed"));
-    let text: String = lines.flat_map(|l| l.split("**").step_by(2).chain(["\n"])).collect();
-    text.char_indices().filter(|(i, c)| c.is_ascii_digit() && !text[..*i].ends_with(|p: char| p.is_ascii_digit())).any(
-        |(i, _)| {
-            super::quantity::value(&text[i..]).is_some_and(|(value, unit)| {
-                let unit = unit.trim_end_matches([',', ';', '.', ')', ':']).to_string();
-                let q = Quantity { name: String::new(), value, unit };
-                q.in_unit(&seal.unit).is_some_and(|v| (v - seal.value).abs() <= ARRIVES * seal.value.abs())
-            })
-        },
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::EXAMPLE;
@@ -239,14 +274,17 @@ mod tests {
 
     fn findings(text: &str, log: &str) -> Vec<String> {
         let notes = [Note::parse("2026-08-08_softmax.md", text)];
-        check(&notes, log, &index::render(&notes), &|_| true).into_iter().map(|f| f.what).collect()
+        check(&notes, log, &index::render(&notes), &|_| true, jiff::Timestamp::now())
+            .into_iter()
+            .map(|f| f.what)
+            .collect()
     }
 
     #[test]
     fn a_whole_note_passes_and_an_old_index_does_not() {
         assert_eq!(findings(EXAMPLE, ""), Vec::<String>::new());
         let notes = [Note::parse("2026-08-08_softmax.md", EXAMPLE)];
-        assert!(check(&notes, "", "old", &|_| true).iter().any(|f| f.what.contains("index")));
+        assert!(check(&notes, "", "old", &|_| true, jiff::Timestamp::now()).iter().any(|f| f.what.contains("index")));
     }
 
     #[test]
@@ -279,7 +317,7 @@ mod tests {
         );
         let notes =
             [Note::parse("2026-08-08_softmax.md", &EXAMPLE.replace("Occupancy.", "See `bench/logs/a.log`, `M/N`."))];
-        let found = check(&notes, "", &index::render(&notes), &|p| p == "bench");
+        let found = check(&notes, "", &index::render(&notes), &|p| p == "bench", jiff::Timestamp::now());
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].kind, found[0].what.as_str()), (Severity::Wrong, "`bench/logs/a.log` does not exist"));
     }

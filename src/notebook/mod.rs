@@ -1,6 +1,7 @@
 //! The lab notebook: one Markdown file an experiment, its prediction written before its measurement. Pure: text in,
 //! findings out, so that everything here can be told from the files alone.
 
+pub mod amend;
 pub mod arithmetic;
 pub mod check;
 pub mod document;

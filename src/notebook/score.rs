@@ -3,6 +3,7 @@
 //! r = ln(measured / predicted) for times and sizes and its negative for rates, so that above 0 is always worse than
 //! predicted. The rule for a surprise is the linear one (a miss over 30 %); statistics are of r.
 
+use super::amend::{self, Derivation};
 use super::seal::Better;
 use super::{Note, seal};
 use crate::stats;
@@ -36,6 +37,8 @@ pub struct Score {
     /// Measured over predicted, less one.
     pub miss: f64,
     pub standing: Standing,
+    /// Where the derivation of the sealed number is; `None` without a seal.
+    pub derivation: Option<Derivation>,
     /// The sealed 80 % interval, in the unit.
     pub interval: Option<(f64, f64)>,
     pub inside: Option<bool>,
@@ -95,6 +98,7 @@ pub fn scores(notes: &[Note]) -> (Vec<Score>, Vec<Excluded>) {
                 r: if better == Better::Less { ratio } else { -ratio },
                 miss: measured / p.predicted - 1.0,
                 standing,
+                derivation: first.map(|s| amend::derivation(note, s)),
                 interval,
                 inside: interval.map(|(low, high)| low <= measured && measured <= high),
             });

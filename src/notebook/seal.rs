@@ -140,6 +140,9 @@ pub struct Sealed {
     pub whole: bool,
     /// Whether the quantity had been sealed before; the first seal is the one that counts.
     pub revision: bool,
+    /// The arithmetic above the line: what the hash is of.
+    #[serde(skip)]
+    pub above: String,
 }
 
 /// Lines of a note that begin like a seal but cannot be read, and the seals.
@@ -154,7 +157,7 @@ pub fn of(note: &Note) -> (Vec<Sealed>, Vec<String>) {
                 Some(seal) => {
                     let digest = seal.digest(&note.file, note.section("Hypothesis").unwrap_or_default(), &above);
                     let revision = seals.iter().any(|s| s.seal.name == seal.name);
-                    seals.push(Sealed { whole: digest == seal.hash, revision, seal });
+                    seals.push(Sealed { whole: digest == seal.hash, revision, seal, above: above.clone() });
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! Lines of several ranks are one report: of tokens and pools the least counts, of weights the most. Engines that print
 //! `GB` here mean GiB (2^30): checked against the tokens that they print beside it.
 
-use super::dims::Dims;
+use super::dims::{Dims, Tensors};
 use super::size::{Question, Stored};
 use crate::error::{Error, Result};
 use regex::Regex;
@@ -276,6 +276,15 @@ pub struct Reconciled {
     pub unknown: Vec<String>,
 }
 
+/// The weights that an engine puts on a card: llama.cpp looks the embedding up in host memory, unless the head reads it.
+fn on_card(r: &Report, q: &Question, tp: u64) -> Tensors {
+    let mut tensors = q.model.tensors(tp);
+    if r.engine == Engine::LlamaCpp {
+        tensors.embedding = 0;
+    }
+    tensors
+}
+
 /// What the cache's pool should be, bytes, how that comes about, and whether the log says all of it.
 fn pool(r: &Report, q: &Question) -> (f64, String, bool) {
     let gib = |b: f64| format!("{:.3} GiB", b / GIB);
@@ -314,9 +323,15 @@ pub fn reconcile(r: &Report, question: &Question) -> Result<Reconciled> {
     let of = if q.tp > 1 { format!(" on each of {} cards", q.tp) } else { String::new() };
     let gib = |b: f64| format!("{:.3} GiB", b / GIB);
     let mut rows = Vec::new();
-    let tensors = m.tensors(q.tp);
+    let tensors = on_card(r, &q, q.tp);
     if let Some(reported) = r.weight_bytes {
         let params = tensors.params();
+        let of = match r.engine {
+            Engine::LlamaCpp if m.tensors(q.tp).embedding > 0 => {
+                format!("{of}, without the embedding, which llama.cpp leaves in host memory,")
+            }
+            _ => of.clone(),
+        };
         rows.push(Row::new(
             "weights",
             reported,
@@ -399,7 +414,7 @@ fn causes(rows: &[Row], r: &Report, q: &Question) -> Vec<String> {
             (Stored::W4a16 { group: 128 }, "w4a16"),
             (Stored::Mxfp4, "mxfp4"),
         ] {
-            let bytes = q.model.tensors(q.tp).bytes(stored);
+            let bytes = on_card(r, q, q.tp).bytes(stored);
             if sizes.contains(&bytes) {
                 continue;
             }
@@ -409,7 +424,7 @@ fn causes(rows: &[Row], r: &Report, q: &Question) -> Vec<String> {
             }
         }
         for tp in [1, 2, 4, 8, 16].into_iter().filter(|tp| *tp != q.tp && q.model.shared_by(*tp).is_ok()) {
-            let bytes = q.model.tensors(tp).bytes(q.stored) as f64;
+            let bytes = on_card(r, q, tp).bytes(q.stored) as f64;
             if r.weight_bytes.is_some_and(|w| (w / bytes - 1.0).abs() < 0.01) {
                 add(format!("weights: shared by {tp} cards: --tp {tp}"));
             }
@@ -460,7 +475,7 @@ fn causes(rows: &[Row], r: &Report, q: &Question) -> Vec<String> {
             add(format!("tokens: KV heads copied or shared otherwise than by {} cards", q.tp));
         }
     }
-    if gap("concurrency").is_some() || !r.remarks.is_empty() {
+    if gap("concurrency").is_some() || r.remarks.iter().any(|t| t.contains("contradict")) {
         add("concurrency: a hybrid cache, where tokens are of one kind of layer".into());
     }
     found
@@ -604,6 +619,10 @@ mod tests {
         let r = read(log, 16).unwrap();
         assert_eq!((r.engine, r.tokens), (Engine::LlamaCpp, Some(2_048)));
         within(&reconcile(&r, &question("llama-3-8b")).unwrap(), "pool");
+        // All layers on the card: the embedding, 1002 MiB, stays outside it.
+        let whole = "load_tensors:   CPU_Mapped model buffer size =  1002.00 MiB\n\
+            load_tensors:        CUDA0 model buffer size = 14315.02 MiB\n";
+        within(&reconcile(&read(whole, 16).unwrap(), &question("llama-3-8b")).unwrap(), "weights");
         let old = "llama_new_context_with_model: n_ctx      = 8192\nllama_new_context_with_model: KV self size  = 1024.00 MiB, \
             K (f16):  512.00 MiB, V (f16):  512.00 MiB\n";
         within(&reconcile(&read(old, 16).unwrap(), &question("llama-3-8b")).unwrap(), "pool");

@@ -2,6 +2,7 @@
 //! its sealed interval, and the rolling median of ten.
 
 use crate::error::{Error, Result};
+use crate::notebook::amend::Derivation;
 use crate::notebook::score::{Score, Standing, trend};
 use crate::roofline::figure::{self, FONT, Figure};
 use plotters::coord::Shift;
@@ -105,7 +106,21 @@ fn chart<B: DrawingBackend>(area: &DrawingArea<B, Shift>, scores: &[Score]) -> s
             .label(format!("hollow: not sealed ({unsealed})"))
             .legend(move |(x, y)| Circle::new((x + 9, y), 5, grey.stroke_width(2)));
     }
-    figure::legend(&mut chart, SeriesLabelPosition::UpperLeft)
+    // A seal whose number is derived nowhere above it is marked, so that nobody takes it for a proper prediction.
+    let unproven = |s: &Score| s.standing == Standing::Sealed && s.derivation != Some(Derivation::Sealed);
+    let marked: Vec<f64> =
+        scores.iter().enumerate().filter(|(_, s)| unproven(s)).map(|(i, _)| i as f64 + 1.0).collect();
+    if !marked.is_empty() {
+        let points =
+            marked.iter().map(|x| Circle::new((*x, ratio(&scores[*x as usize - 1])), 8, BLACK.stroke_width(1)));
+        chart
+            .draw_series(points)
+            .map_err(|e| text(&e))?
+            .label(format!("ringed: no derivation before the seal ({})", marked.len()))
+            .legend(move |(x, y)| Circle::new((x + 9, y), 7, BLACK.stroke_width(1)));
+    }
+    // Measurements below half of their prediction are the rarest: there the legend covers least.
+    figure::legend(&mut chart, SeriesLabelPosition::LowerRight)
 }
 
 #[cfg(test)]
@@ -125,6 +140,7 @@ mod tests {
             r: 1.4f64.ln(),
             miss: 0.4,
             standing: Standing::Sealed,
+            derivation: Some(Derivation::After),
             interval: Some((9.0, 12.0)),
             inside: Some(false),
         };
@@ -134,7 +150,9 @@ mod tests {
         draw(&svg, &scores).unwrap();
         draw(&png, &scores).unwrap();
         let text = std::fs::read_to_string(svg).unwrap();
-        for part in ["12 predictions", "within 30 %", "bandwidth", "last ten"] {
+        for part in
+            ["12 predictions", "within 30 %", "bandwidth", "last ten", "ringed: no derivation before the seal (12)"]
+        {
             assert!(text.contains(part), "{part}");
         }
         assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));

@@ -56,6 +56,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<()> {
         wanted.push(Quantity { name, value: forecast.value, unit: "µs".into() });
     } else if let Some(value) = &args.value {
         let (value, unit) = quantity::value(value)
+            .filter(|(_, unit)| !unit.is_empty())
             .ok_or_else(|| Error::usage(format!("`{value}` is not a value with its unit")).try_next("--value '3.75 ms'"))?;
         wanted.push(Quantity { name, value, unit });
     } else {

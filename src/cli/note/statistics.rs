@@ -4,6 +4,7 @@ use super::book;
 use crate::cli::OutputArgs;
 use crate::cli::table::{Sheet, emit, percent};
 use crate::error::Result;
+use crate::notebook::amend::Derivation;
 use crate::notebook::score::{self, Score, Standing, Summary};
 use crate::notebook::{self, surprises};
 use crate::report::calibration_plot;
@@ -81,6 +82,16 @@ pub fn calibration(args: &Calibration, dir: &Path, out: &OutputArgs) -> Result<(
             row(&mut sheet, name, &s);
         }
     }
+    let mut by_derivation: Map<String, Value> = Map::new();
+    for (key, d) in
+        [("derived", Derivation::Sealed), ("derived_after_the_seal", Derivation::After), ("not_derived", Derivation::None)]
+    {
+        let of = scores.iter().filter(|s| s.standing == Standing::Sealed && s.derivation == Some(d));
+        if let Some(s) = score::summary(of) {
+            row(&mut sheet, &format!("sealed, {}", d.name()), &s);
+            by_derivation.insert(key.into(), json!(s));
+        }
+    }
     let mut regimes: Vec<&str> = scores.iter().map(|s| s.regime.as_str()).collect();
     regimes.sort();
     regimes.dedup();
@@ -113,6 +124,7 @@ pub fn calibration(args: &Calibration, dir: &Path, out: &OutputArgs) -> Result<(
     let mut value = all.as_ref().map_or(json!({"n": 0}), |s| json!(s));
     value["schema"] = json!(1);
     value["by_regime"] = Value::Object(groups);
+    value["by_derivation"] = Value::Object(by_derivation);
     value["by_month"] = Value::Object(by_month);
     value["trend"] = json!(trend);
     value["scores"] = json!(scores);
