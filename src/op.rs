@@ -103,6 +103,9 @@ impl Shape {
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| OpError(format!("`{part}` in shape `{text}` is not key=value")))?;
+            if shape.word(key.trim()).is_some() {
+                return Err(OpError(format!("shape `{text}` gives `{}` twice", key.trim())));
+            }
             shape.set(key.trim(), value.trim());
         }
         Ok(shape)
@@ -667,6 +670,7 @@ mod tests {
         assert_eq!(s.dtype().unwrap(), DType::F16);
         assert_eq!(s.to_string(), "m=1,n=128k,dtype=f16");
         assert!(s.int("k").unwrap_err().0.contains("lacks `k`"));
+        assert!(Shape::parse("m=1,n=2,m=1").unwrap_err().0.contains("`m` twice"));
         assert!(Shape::parse("m").is_err());
         assert!(Shape::parse("m=x").unwrap().int("m").is_err());
         assert!(Shape::parse("m=99999999999999999999g").unwrap().int("m").is_err());

@@ -237,6 +237,11 @@ fn kernel(
 ) -> Result<()> {
     let variant = variant.map_or(Ok(op.choose(shape, chip)), |v| op.variant(v).map(|v| v.name))?;
     op.supports(variant, shape, chip).map_err(|e| Error::from(e).at(format!("{}/{variant}", op.name())))?;
+    let plan = quantisation::of(op, variant, shape, chip, ceilings);
+    if plan.as_ref().is_ok_and(|p| p.kernels.is_empty()) {
+        return Err(Error::usage(format!("{} {shape} is empty: no kernel is launched, and no time is there to predict", op.name()))
+            .try_next("sizes of at least 1"));
+    }
     let forecast = forecast::kernel(op, variant, shape, (chip, ceilings), calibration)?;
     let title = format!("{}/{variant} {shape}", op.name());
     let (mut sheets, mut tail) = text(&title, &forecast, None, ceilings);
@@ -251,7 +256,7 @@ fn kernel(
         sheets.push(table);
     }
     let mut json = to_json(&title, &forecast, ceilings)?;
-    match quantisation::of(op, variant, shape, chip, ceilings) {
+    match plan {
         Ok(plan) => {
             let mut table = Sheet::new("The launch plan", &["kernel", "what", "arithmetic", ">result"]);
             for k in &plan.kernels {

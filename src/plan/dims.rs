@@ -83,6 +83,18 @@ pub enum Stored {
     Mxfp4,
 }
 
+impl Stored {
+    /// As `--weights` calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
+            Self::W4a16 { .. } => "w4a16",
+            Self::Mxfp4 => "mxfp4",
+        }
+    }
+}
+
 /// Weights of a model by what happens to them. On one card of `tp`, where given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tensors {
@@ -274,23 +286,25 @@ impl Dims {
     /// Whether `tp` cards can share each layer.
     ///
     /// # Errors
-    /// The reason why they cannot.
+    /// The reason why they cannot, and the numbers of cards up to 64 that can.
     pub fn shared_by(&self, tp: u64) -> Result<()> {
-        let no = |what: String| Err(Error::usage(format!("--tp {tp}: {what}")));
+        let Some(why) = self.unshared(tp) else { return Ok(()) };
+        let good: Vec<String> = (1..=64).filter(|n| self.unshared(*n).is_none()).map(|n| n.to_string()).collect();
+        Err(Error::usage(format!("--tp {tp}: {why}")).try_next(format!("--tp {}", good.join(", "))))
+    }
+
+    fn unshared(&self, tp: u64) -> Option<String> {
         if tp == 0 || !self.heads.is_multiple_of(tp) {
-            return no(format!("{} query heads cannot be shared by {tp} cards", self.heads));
+            return Some(format!("{} query heads cannot be shared by {tp} cards", self.heads));
         }
         if self.mla.is_none() && !self.kv_heads.is_multiple_of(tp) && !tp.is_multiple_of(self.kv_heads) {
-            return no(format!(
+            return Some(format!(
                 "{} KV heads can neither be shared by {tp} cards nor be copied to them evenly",
                 self.kv_heads
             ));
         }
         let wide = self.moe.map_or(self.intermediate, |m| m.intermediate);
-        if !wide.is_multiple_of(tp) {
-            return no(format!("{wide} rows of the gate cannot be shared by {tp} cards"));
-        }
-        Ok(())
+        (!wide.is_multiple_of(tp)).then(|| format!("{wide} rows of the gate cannot be shared by {tp} cards"))
     }
 
     /// Weights on each of `tp` cards: heads, rows and vocabulary are shared, KV heads copied where there are too few,

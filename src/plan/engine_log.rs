@@ -336,7 +336,7 @@ pub fn reconcile(r: &Report, question: &Question) -> Result<Reconciled> {
             "weights",
             reported,
             tensors.bytes(q.stored) as f64,
-            format!("{params} parameters{of} as {:?}", q.stored),
+            format!("{params} parameters{of} as {}", q.stored.name()),
         ));
     }
     let mut unknown = Vec::new();
