@@ -230,13 +230,13 @@ const SWAP_AB_M: u64 = 256;
 const SKINNY_M: u64 = 128;
 
 /// Whether wgmma_cluster's tiles beat swap_ab's for up to 256 rows of x and a plain output (lab note `matmul_cluster_low`):
-/// beyond 128, but where few weights have a long k; from 65 rows on where clusters of two are one wave of tiles of 96
+/// beyond 128; from 65 rows on where clusters of two are one wave of tiles of 96
 /// columns, of which swap_ab would multiply 128, and where weights are a vocabulary's.
 fn clusters(p: &Problem, chip: &Chip) -> bool {
     let pairs = u64::from(chip.sms) / 2;
     p.post == Post::None
         && match p.m {
-            129.. => p.k <= 8192 || p.n > 3072,
+            129.. => true,
             65.. => (65..=96).contains(&p.n.div_ceil(pairs)) || p.n >= 65_536,
             _ => false,
         }

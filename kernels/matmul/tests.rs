@@ -98,7 +98,7 @@ fn a_batch_is_streamed_past_the_tensor_cores() {
         ("m=256,n=28672,k=4096", "wgmma_cluster", "mma"),
         ("m=256,n=28672,k=4096,post=silu_mul", "swap_ab", "mma"),
         ("m=256,n=4096,k=14336", "wgmma_cluster", "mma"),
-        ("m=256,n=1024,k=16384", "swap_ab", "mma"),
+        ("m=256,n=1024,k=16384", "wgmma_cluster", "mma"),
         ("m=128,n=6144,k=4096", "wgmma_cluster", "skinny"),
         ("m=128,n=6144,k=4096,post=residual", "swap_ab", "skinny"),
         ("m=128,n=128256,k=4096", "wgmma_cluster", "skinny"),
