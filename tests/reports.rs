@@ -213,10 +213,10 @@ fn the_readmes_shares_of_the_floor_are_the_recordings() {
         .take_while(|l| l.starts_with('|'))
         .map(|l| l.trim_matches('|').split('|').map(str::trim).collect())
         .collect();
-    let names = ["second-bf16", "second-w4a16", "second-bf16-b8", "second-bf16-b32"];
+    let names = ["bf16", "w4a16", "bf16-b8", "bf16-b32"];
     assert_eq!(rows.len(), names.len());
     for (row, name) in rows.iter().zip(names) {
-        let r = Recording::load(&root.join("reports/h200").join(format!("2026-11-30-{name}"))).unwrap();
+        let r = Recording::load(&root.join("reports/h200").join(format!("2026-12-01-{name}"))).unwrap();
         let (step, floor) =
             (r.mode("graph").unwrap().untraced.median_ns, r.nodes.iter().map(|n| n.floor_ns).sum::<f64>());
         let share = format!("{:.0} %", 100.0 * floor / step);
@@ -248,8 +248,8 @@ fn the_readmes_logit_error_was_printed() {
 fn the_readme_states_the_headline_steps() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    for run in ["second-bf16", "second-w4a16", "second-bf16-b8", "second-bf16-b32"] {
-        let r = Recording::load(&root.join("reports/h200").join(format!("2026-11-30-{run}"))).unwrap();
+    for run in ["bf16", "w4a16", "bf16-b8", "bf16-b32"] {
+        let r = Recording::load(&root.join("reports/h200").join(format!("2026-12-01-{run}"))).unwrap();
         let text = format!("{:.3} ms", r.mode("graph").unwrap().untraced.median_ns / 1e6);
         assert!(readme.contains(&text), "README does not state {text} of {run}");
     }
