@@ -230,7 +230,7 @@ fn the_readmes_shares_of_the_floor_are_the_recordings() {
 fn the_readmes_logit_error_was_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let printed = std::fs::read_to_string(root.join("reports/h200/2026-11-30-gpu-tests/expect.txt")).unwrap();
+    let printed = std::fs::read_to_string(root.join("reports/h200/2026-12-01-gpu-tests/expect.txt")).unwrap();
     let errors: Vec<&str> =
         regex::Regex::new(r"[0-9]\.[0-9]+e-[0-9]+").unwrap().find_iter(&readme).map(|m| m.as_str()).collect();
     assert!(!errors.is_empty(), "the README's logit error is gone");
@@ -330,6 +330,7 @@ const MISSED: &[(&str, usize, f64, f64)] = &[
     ("2026-11-30-sweep", 178, 0.063, 1.046),
     ("2026-11-30-sweep-rest", 52, 0.031, 0.366),
     ("2026-11-30-sweep-drawn", 260, 0.025, 0.720),
+    ("2026-12-01-sweep-drawn", 260, 0.026, 0.597),
 ];
 
 #[test]
