@@ -27,7 +27,7 @@ template <class T, class KV, int D> struct Cluster : Decode<T, KV, D, 8> {
 
     WB_DEVICE void run() {
         // One request's blocks leave half the chip to the next kernel, which would ask for its weights before these ask
-        // for their keys: it is let in after them. 0.4 µs a layer in a decode step (lab notes).
+        // for their keys: it is let in after them. 0.8 µs a layer in a decode step (lab notes).
         const bool keys_first = p.fused && p.batch == 1;
         if (!keys_first) pdl_launch();
         cluster_arrive_relaxed();  // waited for before the first store to a peer: it must have begun

@@ -67,9 +67,7 @@ pub fn launches(variant: &str, s: &Size, chip: &Chip, at: &Bindings) -> OpResult
                     let per_block = warps * (32 / lanes) * r;
                     (format!("{entry}_{fit}_{lanes}x{vectors}x{r}"), rows.div_ceil(per_block), 32 * warps, 1)
                 }
-                Fused::Block { threads } if choose::four(s) && fit == "full" => {
-                    (format!("{entry}_full_four"), rows, threads, 1)
-                }
+                Fused::Block { threads } if choose::four(s) => (format!("{entry}_full_four"), rows, threads, 1),
                 Fused::Block { threads } => (format!("{entry}_{fit}_block{}", choose::fused_each(s)), rows, threads, 1),
             }
         }
